@@ -1,0 +1,30 @@
+"""gfdyn: the exact gradient flow of ReLU networks."""
+
+from importlib.metadata import version as _version
+
+from . import (
+    data as data,
+    diagnostics as diagnostics,
+    flows as flows,
+    losses as losses,
+    nets as nets,
+    solvers as solvers,
+    stopping as stopping,
+)
+from ._certificate import Certificate as Certificate
+from ._descent import NormScaledRate as NormScaledRate, descend as descend
+from ._distance import Distance as Distance, distance as distance
+from ._problem import Problem as Problem
+from ._results import RESULTS as RESULTS
+from ._saving import AcceptedSteps as AcceptedSteps
+from ._solve import solve as solve
+from ._trajectory import (
+    SolveError as SolveError,
+    Trajectory as Trajectory,
+    load as load,
+)
+from .data import Dataset as Dataset
+from .flows import EscapeFlow as EscapeFlow, GradientFlow as GradientFlow
+
+
+__version__ = _version("gfdyn")

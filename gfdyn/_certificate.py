@@ -1,0 +1,109 @@
+"""Three numbers by which a trajectory can be trusted without a reference."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from .flows import AbstractFlow
+
+
+Scalar = Float[Array, ""]
+
+
+class Certificate(eqx.Module):
+    r"""What must vanish along a gradient flow, measured over every accepted step.
+
+    Attributes:
+        energy_residual: $|E(0) - E(T) - \int \|\dot\theta\|^2 dt|$ over the larger of
+            $|E(0)|, |E(T)|$, the integral carried with the state. The identity holds
+            through crossings and slides, and fails when a solver chatters. E is the risk
+            (with its penalty); log E in the clock of the loss; L₀(ρ) on the sphere for a
+            localized escape flow.
+        balance_drift: the largest drift of a conserved quantity, over the largest ‖θ‖².
+        risk_increase: the largest rise of the risk over one accepted step.
+    """
+
+    energy_residual: Scalar
+    balance_drift: Scalar
+    risk_increase: Scalar
+
+
+class Ledger(eqx.Module):
+    """The running measurements from which the certificate is drawn."""
+
+    initial_energy: Scalar
+    initial_risk: Scalar
+    energy: Scalar
+    risk: Scalar
+    largest_rise: Scalar
+    initial_invariants: PyTree[Array]
+    initial_log_scale: Scalar
+    # The drift so far over the largest ‖θ‖² so far, and that norm.
+    drift: Scalar
+    largest_log_norm: Scalar
+
+
+def open_ledger(flow: AbstractFlow, position: Any) -> Ledger:
+    """The measurements at the start."""
+    invariants, log_scale = flow.invariants(position)
+    energy, risk = flow.energy(position), flow.risk(position)
+    zero = jnp.zeros_like(energy)
+    return Ledger(
+        initial_energy=energy,
+        initial_risk=risk,
+        energy=energy,
+        risk=risk,
+        largest_rise=zero,
+        initial_invariants=invariants,
+        initial_log_scale=log_scale,
+        drift=zero,
+        largest_log_norm=flow.log_norm(position),
+    )
+
+
+def update_ledger(
+    ledger: Ledger, flow: AbstractFlow, position: Any, log_time: Scalar
+) -> Ledger:
+    """The measurements after an accepted step that ends at this position and time."""
+    risk = flow.risk(position)
+    largest = jnp.maximum(ledger.largest_log_norm, flow.log_norm(position))
+    values, log_scale = flow.invariants(position)
+    # Both sides relative to the largest ‖θ‖² met, which keeps them in range.
+    now = jnp.exp(log_scale - 2 * largest)
+    decay = flow.log_invariant_decay(log_time)
+    then = jnp.exp(ledger.initial_log_scale - 2 * largest + decay)
+    drifts = [
+        jnp.max(jnp.abs(now * value - then * initial), initial=0.0)
+        for value, initial in zip(
+            jax.tree.leaves(values),
+            jax.tree.leaves(ledger.initial_invariants),
+            strict=True,
+        )
+    ]
+    faded = ledger.drift * jnp.exp(2 * (ledger.largest_log_norm - largest))
+    return Ledger(
+        initial_energy=ledger.initial_energy,
+        initial_risk=ledger.initial_risk,
+        energy=flow.energy(position),
+        risk=risk,
+        largest_rise=jnp.maximum(ledger.largest_rise, risk - ledger.risk),
+        initial_invariants=ledger.initial_invariants,
+        initial_log_scale=ledger.initial_log_scale,
+        drift=jnp.max(jnp.stack([faded, *drifts])),
+        largest_log_norm=largest,
+    )
+
+
+def close_ledger(ledger: Ledger, dissipated: Scalar) -> Certificate:
+    """The certificate of a trajectory that dissipated this much energy."""
+    change = ledger.initial_energy - ledger.energy
+    scale = jnp.maximum(jnp.abs(ledger.initial_energy), jnp.abs(ledger.energy))
+    scale = jnp.where(scale > 0, scale, 1.0)
+    return Certificate(
+        energy_residual=jnp.abs(change - dissipated) / scale,
+        balance_drift=ledger.drift,
+        risk_increase=ledger.largest_rise,
+    )

@@ -1,0 +1,112 @@
+"""Trajectories as labelled datasets."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Array
+
+from . import nets
+from ._results import RESULTS
+from .flows import EscapeFlow
+
+
+def to_xarray(traj: Any) -> xr.Dataset:
+    """The trajectory as a dataset with named dims, units and settings.
+
+    Dims: `save`, `interval` (between neighbouring saves), `layer` (1 … L), `hidden`
+    (1 … L−1), `neuron_l`. The weights are θ for a GradientFlow, ρ for an EscapeFlow.
+    """
+    clock = traj.flow.clock_name
+    clock_units = {"t": "physical time"}.get(clock, "clock of the flow")
+    variables: dict[str, Any] = {
+        "log_time": ("save", traj.log_time, {"long_name": "log of physical time"}),
+        "log_interval": (
+            "interval",
+            traj.log_interval,
+            {"long_name": "log of the physical time between neighbouring saves"},
+        ),
+    }
+    if isinstance(traj.flow, EscapeFlow):
+        variables["log_radius"] = (
+            "save",
+            traj.log_radius,
+            {"long_name": "log r, r = ‖θ‖/√L"},
+        )
+    template = traj.flow.direction(traj.final_position)
+    for name, leaf in zip(template.parameter_names, _leaves(traj), strict=True):
+        variables[name] = (_weight_dims(template, name, leaf.ndim), leaf)
+    for name, record in traj.records.items():
+        variables |= _label_record(name, record, template)
+    variables = {
+        name: (dims, np.asarray(values), *attributes)
+        for name, (dims, values, *attributes) in variables.items()
+    }
+    return xr.Dataset(
+        variables,
+        coords={clock: ("save", np.asarray(traj.ts), {"units": clock_units})},
+        attrs=_attributes(traj),
+    )
+
+
+def _leaves(traj: Any) -> list[Array]:
+    directions = jax.vmap(traj.flow.direction)(traj.positions)
+    return jax.tree.leaves(directions)
+
+
+def _weight_dims(net: nets.AbstractNet, name: str, ndim: int) -> tuple[str, ...]:
+    if isinstance(net, nets.MLP):
+        layer = int(name[1:])
+        return ("save", _neurons(layer, net), _neurons(layer - 1, net))
+    return ("save", *(f"{name}_{i}" for i in range(ndim - 1)))
+
+
+def _neurons(layer: int, net: nets.AbstractNet) -> str:
+    depth = len(net.weights)
+    return {0: "feature", depth: "output"}.get(layer, f"neuron_{layer}")
+
+
+def _label_record(name: str, record: Any, net: nets.AbstractNet) -> dict[str, Any]:
+    """One variable for an array, one for each leaf of a pytree, dims named by size."""
+    leaves = jax.tree_util.tree_leaves_with_path(record)
+    named = {}
+    for path, leaf in leaves:
+        label = name + "".join(f"_{_index(key)}" for key in path)
+        dims = ["save"]
+        for axis, size in enumerate(leaf.shape[1:]):
+            layered = {len(net.weights): "layer", len(net.activations): "hidden"}
+            if axis == 0 and not path and size in layered:
+                dims.append(layered[size])
+            else:
+                dims.append(f"{label}_{axis}")
+        named[label] = (dims, leaf)
+    return named
+
+
+def _index(key: Any) -> str:
+    # Tuples of per-layer arrays are counted from 1, as layers are.
+    if isinstance(key, jax.tree_util.SequenceKey):
+        return str(key.idx + 1)
+    return str(getattr(key, "key", getattr(key, "name", key)))
+
+
+def _attributes(traj: Any) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
+        "flow": repr_settings(traj.flow),
+        "net": repr_settings(traj.flow.direction(traj.final_position)),
+        "result": RESULTS[traj.result] or "successful",
+        "stopped_by": traj.stopped_by or "",
+        "final_time": float(traj.final_time),
+        "final_log_time": float(traj.final_log_time),
+    }
+    attributes |= {name: int(value) for name, value in traj.stats.items()}
+    for name in ("energy_residual", "balance_drift", "risk_increase"):
+        attributes[name] = float(getattr(traj.certificate, name))
+    return attributes
+
+
+def repr_settings(module: eqx.Module) -> str:
+    """The settings of a module in one line, arrays by their shape."""
+    return " ".join(eqx.tree_pformat(module, indent=0, width=1_000_000).split())

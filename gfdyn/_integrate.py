@@ -1,0 +1,320 @@
+"""The integration loop: steps, saves, stop conditions, certificate, physical time.
+
+The loop is cut in three jitted parts so that a run can be advanced in portions, with a
+progress bar between them, and takes the same steps as when it runs in one go.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ._certificate import Certificate, Ledger, close_ledger, open_ledger, update_ledger
+from ._results import RESULTS
+from ._saving import (
+    AcceptedSteps,
+    Saves,
+    buffers,
+    open_saves,
+    save_between,
+    save_step,
+    write,
+)
+from ._time import MAX_CHANGE, NODES, TimeRate, fit_time_rate
+from .flows import AbstractFlow, State
+from .nets import AbstractNet
+from .solvers import AbstractSolver, Step
+from .stopping import AbstractStop, Observation
+
+
+Scalar = Float[Array, ""]
+Count = Int[Array, ""]
+
+# A step whose outcome is not finite is tried again this many times, smaller by the
+# controller's largest factor (5), before the field itself is held responsible.
+_MAX_NONFINITE = 40
+
+
+class Counters(eqx.Module):
+    """How much work was done."""
+
+    accepted: Count
+    rejected: Count
+    field_evaluations: Count
+    consecutive_nonfinite: Count
+
+
+class Progress(eqx.Module):
+    """Everything that evolves during a solve."""
+
+    # Where it is
+    time: Scalar
+    state: State
+    log_time: Scalar
+    log_time_rate: Scalar
+    # The next attempt
+    size: Scalar
+    solver_state: Any
+    # Growth of log ‖θ‖ per unit time over the last accepted step
+    growth: Scalar
+    # Measurements and output
+    ledger: Ledger
+    stop_memories: tuple[Any, ...]
+    met: Count
+    counters: Counters
+    saves: Saves
+    result: Any
+    done: Bool[Array, ""]
+
+
+class Task(eqx.Module):
+    """What is to be solved; constant during the solve."""
+
+    flow: AbstractFlow
+    solver: AbstractSolver
+    t0: Scalar
+    t1: Scalar
+    ts: Float[Array, " times"] | AcceptedSteps
+    stop: tuple[AbstractStop, ...]
+    max_steps: int = eqx.field(static=True)
+    loop_kind: str = eqx.field(static=True)
+
+
+@eqx.filter_jit
+def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
+    """The state of the loop before its first step."""
+    with jax.default_matmul_precision("highest"):
+        flow, dtype = task.flow, task.t0.dtype
+        position = flow.start(net)
+        state = State(position, jnp.zeros((), dtype))
+        solver_state, size = task.solver.init(flow, state, dt0)
+        ledger = open_ledger(flow, position)
+        minus_infinity = jnp.asarray(-jnp.inf, dtype)
+        zero = jnp.asarray(0, jnp.int32)
+        if isinstance(task.ts, AcceptedSteps):
+            saves = open_saves(position, task.ts.capacity, dtype)
+            write_now = jnp.asarray(True)
+        else:
+            saves = open_saves(position, len(task.ts), dtype)
+            write_now = task.ts[0] <= task.t0
+        written = write(saves, task.t0, position, minus_infinity, minus_infinity)
+        saves = jax.tree.map(lambda a, b: jnp.where(write_now, a, b), written, saves)
+        finite = jnp.isfinite(ledger.risk) & jnp.isfinite(ledger.largest_log_norm)
+        nothing_to_do = task.t1 <= task.t0
+        return Progress(
+            time=task.t0,
+            state=state,
+            log_time=minus_infinity,
+            log_time_rate=flow.log_time_rate(position),
+            size=size,
+            solver_state=solver_state,
+            growth=jnp.zeros((), dtype),
+            ledger=ledger,
+            stop_memories=tuple(condition.init(dtype) for condition in task.stop),
+            met=jnp.asarray(-1, jnp.int32),
+            counters=Counters(zero, zero, zero, zero),
+            saves=saves,
+            result=RESULTS.where(finite, RESULTS.successful, RESULTS.nonfinite_state),
+            done=~finite | nothing_to_do,
+        )
+
+
+@eqx.filter_jit
+def advance(task: Task, progress: Progress, until: Count) -> Progress:
+    """Step on until the end, or until this many steps were attempted in all."""
+
+    def unfinished(p: Progress) -> Array:
+        return ~p.done & (p.counters.accepted + p.counters.rejected < until)
+
+    with jax.default_matmul_precision("highest"):
+        in_place = None
+        if not isinstance(task.ts, AcceptedSteps):
+            in_place = lambda p: buffers(p.saves)
+        return eqxi.while_loop(
+            unfinished,
+            lambda p: _attempt(task, p),
+            progress,
+            max_steps=task.max_steps,
+            buffers=in_place,
+            kind=task.loop_kind,  # pyright: ignore[reportArgumentType]
+        )
+
+
+@eqx.filter_jit
+def finish(task: Task, progress: Progress) -> tuple[Saves, Certificate]:
+    """The rows with the end among them where accepted steps are saved, and the
+    certificate."""
+    saves = progress.saves
+    if isinstance(task.ts, AcceptedSteps):
+        # One row more than the capacity, so that the end always has a place.
+        saves = jax.tree.map(
+            lambda rows: jnp.concatenate([rows, rows[-1:]]) if rows.ndim else rows,
+            saves,
+        )
+        last = saves.time[jnp.maximum(saves.count - 1, 0)]
+        with_end = write(
+            saves,
+            progress.time,
+            progress.state.position,
+            progress.log_time,
+            saves.log_since,
+        )
+        saves = jax.tree.map(
+            lambda a, b: jnp.where(progress.time > last, a, b), with_end, saves
+        )
+    return saves, close_ledger(progress.ledger, progress.state.dissipated)
+
+
+def _attempt(task: Task, p: Progress) -> Progress:
+    """One attempted step, accepted or not."""
+    remaining = task.t1 - p.time
+    # A last step that would leave a sliver behind takes it along.
+    last = p.size * (1 + 1e-3) >= remaining
+    size = jnp.where(last, remaining, p.size)
+    # What the clock can resolve is what counts, so that time and state agree.
+    time = jnp.where(last, task.t1, p.time + size)
+    stalled = time <= p.time
+    step = task.solver.step(task.flow, p.state, size, p.solver_state)
+    accepted = step.accepted & ~stalled
+    moved = _accept(task, p, step, size, time, accepted)
+    counters = Counters(
+        p.counters.accepted + accepted,
+        p.counters.rejected + ~accepted,
+        p.counters.field_evaluations + step.num_field_evaluations,
+        jnp.where(step.finite, 0, p.counters.consecutive_nonfinite + 1),
+    )
+    result, done = _outcome(task, moved, counters, stalled, last & accepted)
+    next_size = jnp.minimum(step.next_size, moved.size)
+    return eqx.tree_at(
+        lambda q: (q.size, q.solver_state, q.counters, q.result, q.done),
+        moved,
+        (next_size, step.solver_state, counters, result, done),
+    )
+
+
+def _accept(
+    task: Task, p: Progress, step: Step, size: Scalar, time: Scalar, accepted: Array
+) -> Progress:
+    """The loop's state after the step if it was accepted, unchanged otherwise.
+
+    Its `size` is the longest next step that the clock allows.
+    """
+    flow = task.flow
+    keep = lambda new, old: jax.tree.map(
+        lambda a, b: jnp.where(accepted, a, b), new, old
+    )
+    position = keep(flow.retract(step.state.position), p.state.position)
+    state = State(position, keep(step.state.dissipated, p.state.dissipated))
+    rate = _time_rate(flow, p, step, size)
+    elapsed = rate.log_integral(jnp.ones_like(size))
+    log_time = keep(jnp.logaddexp(p.log_time, elapsed), p.log_time)
+    log_time_rate = keep(flow.log_time_rate(position), p.log_time_rate)
+    ledger = keep(update_ledger(p.ledger, flow, position, log_time), p.ledger)
+    saves = _save(task, p, step, rate, elapsed, accepted, time, position, log_time)
+    memories, met = _check_stops(task, p, ledger, state, size, accepted)
+    change = jnp.abs(log_time_rate - p.log_time_rate)
+    longest = size * MAX_CHANGE / jnp.maximum(change, 1e-6 * MAX_CHANGE)
+    log_norm_change = flow.log_norm(position) - flow.log_norm(p.state.position)
+    return Progress(
+        time=keep(time, p.time),
+        state=state,
+        log_time=log_time,
+        log_time_rate=log_time_rate,
+        size=jax.lax.stop_gradient(keep(longest, jnp.full_like(size, jnp.inf))),
+        solver_state=p.solver_state,
+        growth=keep(log_norm_change / size, p.growth),
+        ledger=ledger,
+        stop_memories=memories,
+        met=met,
+        counters=p.counters,
+        saves=saves,
+        result=p.result,
+        done=p.done,
+    )
+
+
+def _time_rate(flow: AbstractFlow, p: Progress, step: Step, size: Scalar) -> TimeRate:
+    inner = [
+        flow.log_time_rate(step.at(fraction * size).position) for fraction in NODES[1:]
+    ]
+    return fit_time_rate(jnp.stack([p.log_time_rate, *inner]), size)
+
+
+def _save(
+    task: Task,
+    p: Progress,
+    step: Step,
+    rate: TimeRate,
+    elapsed: Scalar,
+    accepted: Array,
+    time: Scalar,
+    position: Any,
+    log_time: Scalar,
+) -> Saves:
+    if isinstance(task.ts, AcceptedSteps):
+        return jax.lax.cond(
+            accepted,
+            lambda s: save_step(
+                s, p.counters.accepted + 1, time, position, log_time, elapsed
+            ),
+            lambda s: s,
+            p.saves,
+        )
+    # No save time is due in a step that was not accepted.
+    end = jnp.where(accepted, time, -jnp.inf)
+    saves = save_between(
+        p.saves, task.ts, task.flow, step, p.time, end, rate, p.log_time, task.loop_kind
+    )
+    since = jnp.where(accepted, saves.log_since, p.saves.log_since)
+    return eqx.tree_at(lambda s: s.log_since, saves, since)
+
+
+def _check_stops(
+    task: Task, p: Progress, ledger: Ledger, state: State, size: Scalar, accepted: Array
+) -> tuple[tuple[Any, ...], Count]:
+    """The memories of the stop conditions, and the index of the first one met, or −1."""
+    fall = jnp.maximum(state.dissipated - p.state.dissipated, 0.0)
+    seen = Observation(
+        initial_risk=p.ledger.initial_risk,
+        risk=ledger.risk,
+        log_radius=task.flow.log_radius(state.position),
+        size=size,
+        fall_rate=(p.ledger.risk - ledger.risk) / size,
+        slope=jnp.sqrt(fall / size),
+    )
+    met, memories = p.met, []
+    for i, (condition, memory) in enumerate(
+        zip(task.stop, p.stop_memories, strict=True)
+    ):
+        memory_now, is_met = condition.update(memory, seen)
+        memories.append(
+            jax.tree.map(lambda a, b: jnp.where(accepted, a, b), memory_now, memory)
+        )
+        met = jnp.where(accepted & is_met & (met < 0), i, met)
+    return tuple(memories), met
+
+
+def _outcome(
+    task: Task, p: Progress, counters: Counters, stalled: Array, arrived: Array
+) -> tuple[Any, Array]:
+    """How the solve stands after an attempt, and whether it is over."""
+    # The norm grows by a factor e within a few units of the clock's resolution.
+    spacing = jnp.spacing(jnp.abs(p.time)).astype(p.time.dtype)
+    exploding = p.growth * spacing > 1e-2
+    nonfinite = counters.consecutive_nonfinite > _MAX_NONFINITE
+    exhausted = counters.accepted + counters.rejected >= task.max_steps
+    result, done = p.result, p.done
+    for happened, name in (
+        (exhausted, RESULTS.max_steps_reached),
+        (nonfinite, RESULTS.nonfinite_state),
+        (stalled, RESULTS.time_stalled),
+        ((stalled | nonfinite) & exploding, RESULTS.blew_up),
+        (p.met >= 0, RESULTS.stopped),
+        (arrived, RESULTS.successful),
+    ):
+        result = RESULTS.where(happened, name, result)
+        done = done | happened
+    return result, done

@@ -1,0 +1,53 @@
+"""How a solve ended."""
+
+from typing import Any
+
+import diffrax as dfx
+
+
+class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+    """How a solve ended: diffrax's results, and those that gradient flow adds."""
+
+    stopped = ""
+    time_stalled = (
+        "The step size fell below the resolution of the time, so that time stands still. "
+        "Start from t0=0, integrate an EscapeFlow (its clock stays short), use float64, or "
+        "loosen rtol; on a ReLU network this is also how chattering along a kink ends."
+    )
+    blew_up = (
+        "The parameters blew up in finite time: their norm grows by a factor e within a "
+        "few units of the resolution of the time. Integrate an EscapeFlow, in whose clock "
+        "the blow-up is infinitely far away, or stop before with gf.stopping.RadiusAbove."
+    )
+    nonfinite_state = (
+        "The parameters, their velocity or the risk became NaN or infinite, whatever the "
+        "step size. Check the scale of the data and of the initialisation; for margins "
+        "beyond overflow use GradientFlow(..., clock='loss')."
+    )
+    interrupted = "The solve was interrupted from the keyboard."
+
+
+def is_ok(result: Any) -> bool:
+    """Whether a concrete result is a success: the end reached, or a stop condition met."""
+    return bool(result == RESULTS.successful) or bool(result == RESULTS.stopped)
+
+
+def name_of(result: Any) -> str:
+    """The name of a concrete result."""
+    return next(name for name in _NAMES if bool(result == result_named(name)))
+
+
+def result_named(name: str) -> Any:
+    """The result of this name."""
+    return getattr(RESULTS, name)
+
+
+_NAMES = (
+    "successful",
+    "stopped",
+    "max_steps_reached",
+    "time_stalled",
+    "blew_up",
+    "nonfinite_state",
+    "interrupted",
+)

@@ -1,0 +1,106 @@
+"""Modules as JSON trees with named arrays, and files that are complete or not there.
+
+No pickle: a file names classes out of a fixed list, and holds numbers.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import data, flows, losses, nets
+from ._certificate import Certificate
+from ._problem import Problem
+from ._results import RESULTS, name_of, result_named
+
+
+def _known_classes() -> dict[str, type]:
+    modules = (
+        data.Dataset,
+        flows.EscapeFlow,
+        flows.GradientFlow,
+        flows.Polar,
+        nets.MLP,
+        nets.PiecewiseLinear,
+        losses.CrossEntropy,
+        losses.Exponential,
+        losses.Linear,
+        losses.Logistic,
+        losses.Squared,
+        Certificate,
+        Problem,
+    )
+    return {cls.__name__: cls for cls in modules}
+
+
+def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """A JSON tree for a pytree of gfdyn's classes; its arrays go to `arrays` by name.
+
+    Raises:
+        TypeError: on a class that is not gfdyn's own.
+    """
+    if isinstance(value, jax.Array | np.ndarray):
+        arrays[name] = np.asarray(value)
+        return {"array": name}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        return {"dict": {k: encode(v, f"{name}.{k}", arrays) for k, v in value.items()}}
+    if isinstance(value, tuple | list):
+        items = [encode(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
+        return {"tuple": items}
+    if isinstance(value, RESULTS):  # pyright: ignore[reportArgumentType]
+        return {"result": name_of(value)}
+    if type(value).__name__ in _known_classes():
+        fields = {
+            field: encode(getattr(value, field), f"{name}.{field}", arrays)
+            for field in type(value).__dataclass_fields__
+        }
+        return {"class": type(value).__name__, "fields": fields}
+    raise TypeError(
+        f"{name} is a {type(value).__name__}, which gfdyn cannot write to a file; "
+        "only its own nets, losses and flows can be saved."
+    )
+
+
+def decode(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """What `encode` was given."""
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, content), *rest) = tree.items()
+    if kind == "array":
+        return jnp.asarray(arrays[content])
+    if kind == "dict":
+        return {k: decode(v, arrays) for k, v in content.items()}
+    if kind == "tuple":
+        return tuple(decode(v, arrays) for v in content)
+    if kind == "result":
+        return result_named(content)
+    ((_, fields),) = rest
+    module = object.__new__(_known_classes()[content])
+    for field, value in fields.items():
+        object.__setattr__(module, field, decode(value, arrays))
+    return module
+
+
+def replace_atomically(path: str | os.PathLike, write: Callable[[Path], None]) -> None:
+    """Have `write(temporary path)` make a file, then rename it to `path`.
+
+    Killed at any moment, it leaves either the old file or the new one.
+    """
+    path = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent or ".")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

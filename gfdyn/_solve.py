@@ -1,0 +1,281 @@
+"""The one entry point: integrate a flow from a net."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike
+from tqdm.auto import tqdm
+
+from ._integrate import Counters, Progress, Task, advance, begin, finish
+from ._results import RESULTS
+from ._saving import AcceptedSteps, Saves
+from ._trajectory import (
+    Measure,
+    Trajectory,
+    hashable,
+    measure,
+    raise_unless_ok,
+)
+from .flows import AbstractFlow
+from .nets import AbstractNet
+from .solvers import AbstractSolver, Adaptive
+from .stopping import AbstractStop
+
+
+# Attempts between two looks at the keyboard and the progress bar.
+_PORTION = 20
+_DEFAULT_SAVES = 101
+
+
+def solve(
+    flow: AbstractFlow,
+    net: AbstractNet,
+    t1: ArrayLike | None = None,
+    *,
+    ts: ArrayLike | AcceptedSteps | None = None,
+    record: Mapping[str, Measure] | None = None,
+    solver: AbstractSolver | None = None,
+    stop: AbstractStop | Sequence[AbstractStop] = (),
+    t0: ArrayLike = 0.0,
+    dt0: ArrayLike | None = None,
+    max_steps: int = 100_000,
+    throw: bool = True,
+    progress: bool = False,
+    derivatives: Literal["reverse", "forward"] = "reverse",
+) -> Trajectory:
+    r"""Integrate $d\theta/dt = -\nabla R(\theta)$ from a net, in the flow's clock.
+
+    Main arguments:
+        flow: what to integrate: `GradientFlow(problem)` or `EscapeFlow(problem)`.
+        net: where it starts.
+        t1: where it ends, in the flow's clock; `inf` if a stop condition ends it. The
+            last save time if None.
+        ts: save times, or `AcceptedSteps(capacity)`. If None, 101 equal ones, or
+            accepted steps where t1 is infinite.
+        record: quantities to measure at the saves, `{name: function(problem, net)}`.
+        solver: how to integrate.
+
+    Other arguments:
+        stop: conditions of `gf.stopping` that end the solve before t1.
+        t0: where the clock starts. Flows are autonomous: leave it at 0.
+        dt0: first step size to try; one that moves θ by about 1 % if None.
+        max_steps: most attempted steps.
+        throw: raise if the solve fails, rather than return with its `result`.
+        progress: show a progress bar, and return what there is on Ctrl-C.
+        derivatives: the mode of automatic differentiation through the solve.
+
+    Returns:
+        A `Trajectory`.
+
+    Raises:
+        SolveError: if the solve fails and `throw` is set.
+        ValueError: on arguments that make no sense together.
+        TypeError: on arguments of the wrong kind.
+    """
+    task = _make_task(flow, net, t1, ts, solver, stop, t0, max_steps, derivatives)
+    if dt0 is not None:
+        dt0 = _scalar("dt0", dt0, task.t0.dtype)
+    state = begin(task, net, dt0)
+    if progress:
+        state = _advance_with_bar(task, state)
+    else:
+        state = advance(task, state, jnp.asarray(max_steps, jnp.int32))
+    trajectory = _collect(task, state, record or {})
+    return raise_unless_ok(trajectory) if throw else trajectory
+
+
+def _make_task(
+    flow: AbstractFlow,
+    net: AbstractNet,
+    t1: ArrayLike | None,
+    ts: ArrayLike | AcceptedSteps | None,
+    solver: AbstractSolver | None,
+    stop: AbstractStop | Sequence[AbstractStop],
+    t0: ArrayLike,
+    max_steps: int,
+    derivatives: str,
+) -> Task:
+    """Check the arguments and put them together."""
+    if not isinstance(flow, AbstractFlow):
+        raise TypeError(
+            f"flow must be a GradientFlow or an EscapeFlow, got {type(flow).__name__}; "
+            "wrap the problem as gf.GradientFlow(problem)."
+        )
+    flow.check(net)
+    solver = Adaptive() if solver is None else solver
+    if not isinstance(solver, AbstractSolver):
+        raise TypeError(
+            f"solver must be one of gf.solvers, got {solver!r}; a diffrax solver goes "
+            "in gf.solvers.Adaptive(method=...)."
+        )
+    stop = (stop,) if isinstance(stop, AbstractStop) else tuple(stop)
+    for condition in stop:
+        if not isinstance(condition, AbstractStop):
+            raise TypeError(f"stop holds {condition!r}; use conditions of gf.stopping.")
+    if max_steps < 1:
+        raise ValueError(f"max_steps={max_steps} must be 1 or more.")
+    if derivatives not in ("reverse", "forward"):
+        raise ValueError(f"derivatives={derivatives!r}; use 'reverse' or 'forward'.")
+    kind = "checkpointed" if derivatives == "reverse" else "lax"
+    if isinstance(solver, Adaptive):
+        solver = solver.with_scan_kind(kind)
+    dtype = net.weights[0].dtype
+    start = _scalar("t0", t0, dtype)
+    end, saves = _times(start, t1, ts, bool(stop))
+    return Task(flow, solver, start, end, saves, stop, max_steps, kind)
+
+
+def _times(
+    t0: Array, t1: ArrayLike | None, ts: ArrayLike | AcceptedSteps | None, stops: bool
+) -> tuple[Array, Array | AcceptedSteps]:
+    """The end of the solve and its save times."""
+    dtype = t0.dtype
+    if t1 is None:
+        if ts is None or isinstance(ts, AcceptedSteps):
+            raise ValueError(
+                "t1 is missing; give the end of the solve, or save times ts."
+            )
+        end = _save_times(ts, dtype)[-1]
+    else:
+        end = _scalar("t1", t1, dtype)
+    infinite = _is_concrete(end) and not math.isfinite(end)
+    if _is_concrete(end, t0):
+        if math.isnan(end) or end < t0:
+            raise ValueError(f"t1={float(end)} must not lie before t0={float(t0)}.")
+        if infinite and not stops:
+            raise ValueError(
+                "t1=inf never ends; give a stop condition of gf.stopping as well."
+            )
+    if isinstance(ts, AcceptedSteps) or (ts is None and infinite):
+        return end, ts if ts is not None else AcceptedSteps()
+    if ts is None:
+        fractions = jnp.linspace(0, 1, _DEFAULT_SAVES, dtype=dtype)
+        saves = t0 + (end - t0) * fractions
+        return end, saves.at[-1].set(end)
+    saves = _save_times(ts, dtype)
+    if _is_concrete(saves, end, t0):
+        times = np.asarray(saves)
+        if times[0] < t0 or times[-1] > end:
+            raise ValueError(
+                f"ts runs from {times[0]:g} to {times[-1]:g}, outside the solve from "
+                f"t0={float(t0):g} to t1={float(end):g}."
+            )
+    return end, saves
+
+
+def _save_times(ts: Any, dtype: Any) -> Array:
+    saves = _cast("ts", ts, dtype)
+    if saves.ndim != 1 or saves.shape[0] == 0:
+        raise ValueError(f"ts has shape {saves.shape}; give a 1-D array of save times.")
+    if _is_concrete(saves):
+        steps = np.diff(np.asarray(saves))
+        if not np.all(np.isfinite(np.asarray(saves))) or not np.all(steps > 0):
+            i = int(np.argmax(~(steps > 0))) if len(steps) else 0
+            raise ValueError(
+                f"ts must be finite and strictly increasing; it is not at index {i}: "
+                f"{np.asarray(saves)[i : i + 2].tolist()}. Sort it and drop duplicates."
+            )
+    return saves
+
+
+def _scalar(name: str, value: ArrayLike, dtype: Any) -> Array:
+    array = _cast(name, value, dtype)
+    if array.ndim:
+        raise ValueError(f"{name} has shape {array.shape}; give a single number.")
+    return array
+
+
+def _cast(name: str, value: Any, dtype: Any) -> Array:
+    """As an array of the net's dtype; arrays of another floating dtype are refused."""
+    given = getattr(value, "dtype", None)
+    weak = getattr(value, "weak_type", False)
+    if given is not None and jnp.issubdtype(given, jnp.floating) and not weak:
+        # NumPy scalars are Python floats in all but name.
+        if jnp.dtype(given) != dtype and getattr(value, "ndim", 0) > 0:
+            raise ValueError(
+                f"{name} is {given} but the net is {dtype}; pass {name}.astype({dtype}) "
+                f"or a net with dtype={given}."
+            )
+    return jnp.asarray(value, dtype)
+
+
+def _is_concrete(*arrays: Array) -> bool:
+    return not any(isinstance(array, jax.core.Tracer) for array in arrays)
+
+
+def _advance_with_bar(task: Task, state: Progress) -> Progress:
+    """Advance in portions, with a bar over the clock (or the steps, if t1 is infinite)."""
+    finite = math.isfinite(task.t1) and not task.stop
+    total = float(task.t1 - task.t0) if finite else None
+    unit = task.flow.clock_name if finite else " steps"
+    layout = "{l_bar}{bar}| {n:.4g}/{total:.4g} [{elapsed}<{remaining}{postfix}]"
+    with tqdm(total=total, unit=unit, bar_format=layout if finite else None) as bar:
+        try:
+            while not bool(state.done):
+                attempts = state.counters.accepted + state.counters.rejected
+                until = jnp.minimum(attempts + _PORTION, task.max_steps)
+                state = jax.block_until_ready(advance(task, state, until))
+                accepted = int(state.counters.accepted)
+                bar.n = float(state.time - task.t0) if finite else accepted
+                log_r = float(task.flow.log_radius(state.state.position))
+                bar.set_postfix_str(
+                    f"{task.flow.clock_name}={float(state.time):.4g}, "
+                    f"risk={float(state.ledger.risk):.4g}, log r={log_r:.3g}"
+                )
+        except KeyboardInterrupt:
+            zero = jnp.asarray(False)
+            result = RESULTS.where(zero, RESULTS.successful, RESULTS.interrupted)
+            return eqx.tree_at(lambda s: s.result, state, result)
+    return state
+
+
+def _collect(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:
+    """The trajectory of a finished solve, with its records."""
+    saves, certificate = finish(task, state)
+    if _is_concrete(saves.count) and saves.count.ndim == 0:
+        saves = _written(saves)
+    records = {
+        name: measure(hashable(function), task.flow, saves.position)
+        for name, function in record.items()
+    }
+    return Trajectory(
+        flow=task.flow,
+        ts=saves.time,
+        positions=saves.position,
+        log_time=saves.log_time,
+        log_interval=saves.log_interval[1:],
+        records=records,
+        initial_risk=state.ledger.initial_risk,
+        final_risk=state.ledger.risk,
+        final_time=state.time,
+        final_log_time=state.log_time,
+        final_position=state.state.position,
+        stats=_stats(state.counters),
+        result=state.result,
+        stop_index=state.met,
+        certificate=certificate,
+        stop_names=tuple(type(condition).__name__ for condition in task.stop),
+    )
+
+
+def _written(saves: Saves) -> Saves:
+    """The rows that were written."""
+    count = int(saves.count)
+    return jax.tree.map(lambda rows: rows[:count] if rows.ndim else rows, saves)
+
+
+def _stats(counters: Counters) -> dict[str, Array]:
+    none = jnp.zeros_like(counters.accepted)
+    return {
+        "num_steps": counters.accepted,
+        "num_rejected": counters.rejected,
+        "num_field_evaluations": counters.field_evaluations,
+        "num_crossings": none,
+        "num_slides": none,
+        "num_releases": none,
+    }

@@ -1,0 +1,259 @@
+"""What a solve gives back."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, Int, PyTree
+
+from ._certificate import Certificate
+from ._dataset import to_xarray
+from ._problem import Problem
+from ._results import RESULTS, is_ok
+from ._serialise import decode, encode, replace_atomically
+from .flows import AbstractFlow, EscapeFlow
+from .nets import AbstractNet
+
+
+Measure = Callable[[Problem, AbstractNet], PyTree[Array]]
+
+_FORMAT = 1
+_STATE = "state"
+# Saves measured at a time, to bound the memory of activations.
+_BATCH = 32
+
+
+class Trajectory(eqx.Module):
+    """A trajectory of gradient flow, sampled at the times `ts`.
+
+    Under `jax.vmap` or `jax.jit` rows that were not reached are NaN; a concrete
+    trajectory holds only rows that were.
+
+    Attributes:
+        ts: save times in the flow's clock, (T,).
+        positions: what the flow moves, leading axis T.
+        log_time: log of the physical time since the start, (T,), −∞ at the start.
+        log_interval: log of the physical time between neighbouring saves, (T−1,).
+        records: what was asked for by `record`, leading axis T.
+        initial_risk, final_risk: the risk where the solve began and ended (L₀(ρ) for a
+            localized flow).
+        final_time: where the solve ended, in the flow's clock.
+        stats: counts: `num_steps` (accepted), `num_rejected`, `num_field_evaluations`,
+            `num_crossings`, `num_slides`, `num_releases`.
+        result: how it ended, one of `gf.RESULTS`.
+        stop_index: which stop condition was met, −1 for none.
+        certificate: three numbers that vanish for the exact flow.
+    """
+
+    flow: AbstractFlow
+    ts: Float[Array, "*batch times"]
+    positions: Any
+    log_time: Float[Array, "*batch times"]
+    log_interval: Float[Array, "*batch intervals"]
+    records: dict[str, PyTree[Array]]
+    initial_risk: Float[Array, "*batch"]
+    final_risk: Float[Array, "*batch"]
+    final_time: Float[Array, "*batch"]
+    final_log_time: Float[Array, "*batch"]
+    final_position: Any
+    stats: dict[str, Int[Array, "*batch"]]
+    result: Any
+    stop_index: Int[Array, "*batch"]
+    certificate: Certificate
+    stop_names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that was solved."""
+        return self.flow.problem
+
+    @property
+    def net(self) -> AbstractNet:
+        """The nets θ at the save times, leading axis T."""
+        return jax.vmap(self.flow.net)(self.positions)
+
+    @property
+    def direction(self) -> AbstractNet:
+        """ρ at the save times, leading axis T.
+
+        Raises:
+            AttributeError: unless the flow is an EscapeFlow.
+        """
+        return self._polar("direction").direction
+
+    @property
+    def log_radius(self) -> Float[Array, " times"]:
+        """log r at the save times, (T,), r = ‖θ‖/√L.
+
+        Raises:
+            AttributeError: unless the flow is an EscapeFlow.
+        """
+        return self._polar("log_radius").log_radius
+
+    @property
+    def final(self) -> AbstractNet:
+        """The net where the solve ended."""
+        return self.flow.net(self.final_position)
+
+    @property
+    def stopped_by(self) -> str | None:
+        """The name of the stop condition that ended the solve, if one did."""
+        index = int(self.stop_index)
+        return self.stop_names[index] if index >= 0 else None
+
+    def measure(self, function: Measure) -> PyTree[Array]:
+        """`function(problem, net)` at every save, stacked along a leading axis T."""
+        return measure(hashable(function), self.flow, self.positions)
+
+    def summary(self) -> str:
+        """How the solve went, in a few lines of text."""
+        return _summary(self)
+
+    def to_xarray(self) -> xr.Dataset:
+        """The trajectory as a labelled dataset: dims, units and settings named."""
+        return to_xarray(self)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write it to a netCDF file, from which `gf.load` restores it.
+
+        The file holds the dataset of `to_xarray` for other tools, and beside it the
+        group that `gf.load` reads. It is complete or not there at all.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        fields = {
+            name: encode(getattr(self, name), name, arrays)
+            for name in type(self).__dataclass_fields__
+        }
+        state = xr.Dataset(
+            {
+                name: ([f"{name}:{i}" for i in range(array.ndim)], array)
+                for name, array in arrays.items()
+            },
+            attrs={"format": _FORMAT, "fields": json.dumps(fields)},
+        )
+
+        def write(temporary: Path) -> None:
+            self.to_xarray().to_netcdf(temporary, engine="h5netcdf")
+            state.to_netcdf(temporary, engine="h5netcdf", group=_STATE, mode="a")
+
+        replace_atomically(path, write)
+
+    def _polar(self, name: str) -> Any:
+        if not isinstance(self.flow, EscapeFlow):
+            raise AttributeError(
+                f"a trajectory of a {type(self.flow).__name__} has no {name}; "
+                "integrate an EscapeFlow, or use net."
+            )
+        return self.positions
+
+
+def hashable(function: Measure) -> Measure:
+    """The same function, comparable by value if it is a `functools.partial`, so that a
+    second solve with an equal one does not compile again."""
+    keywords = getattr(function, "keywords", None)
+    if keywords is None:
+        return function
+    return eqx.Partial(function.func, *function.args, **keywords)  # pyright: ignore
+
+
+class SolveError(RuntimeError):
+    """A solve that failed; what was integrated is in `trajectory`."""
+
+    def __init__(self, trajectory: Trajectory):
+        message = RESULTS[trajectory.result]
+        super().__init__(
+            f"{message} (at {trajectory.flow.clock_name} = "
+            f"{float(trajectory.final_time):.6g} after "
+            f"{int(trajectory.stats['num_steps'])} steps; throw=False keeps what was "
+            "computed, and so does the `trajectory` of this exception.)"
+        )
+        self.trajectory = trajectory
+
+
+def raise_unless_ok(trajectory: Trajectory) -> Trajectory:
+    """The trajectory itself, or a SolveError (an equinox error under jit) if it failed."""
+    result = trajectory.result
+    if not isinstance(result._value, jax.core.Tracer):
+        if not is_ok(result):
+            raise SolveError(trajectory)
+        return trajectory
+    failed = (result != RESULTS.successful) & (result != RESULTS.stopped)
+    return result.error_if(trajectory, failed)
+
+
+def load(path: str | os.PathLike) -> Trajectory:
+    """The trajectory that `Trajectory.save` wrote.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is no trajectory, or damaged.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file; give one that traj.save wrote.")
+    try:
+        with xr.open_dataset(path, engine="h5netcdf", group=_STATE) as state:
+            state.load()
+    except Exception as error:
+        raise ValueError(
+            f"{path}: no readable trajectory ({type(error).__name__}: {error}); it is "
+            "truncated, damaged, or was not written by traj.save."
+        ) from error
+    if state.attrs.get("format") != _FORMAT:
+        raise ValueError(
+            f"{path}: format {state.attrs.get('format')!r}, but this version of gfdyn "
+            f"reads format {_FORMAT}."
+        )
+    arrays = {str(name): variable.values for name, variable in state.items()}
+    fields = json.loads(state.attrs["fields"])
+    return Trajectory(**{name: decode(tree, arrays) for name, tree in fields.items()})
+
+
+@eqx.filter_jit
+def measure(function: Measure, flow: AbstractFlow, positions: Any) -> PyTree[Array]:
+    """`function(problem, net)` at each position, in batches."""
+
+    def at(position: Any) -> PyTree[Array]:
+        return function(flow.problem, flow.net(position))
+
+    with jax.default_matmul_precision("highest"):
+        return jax.lax.map(at, positions, batch_size=_BATCH)
+
+
+def _summary(traj: Trajectory) -> str:
+    clock = traj.flow.clock_name
+    stats = {name: int(value) for name, value in traj.stats.items()}
+    certificate = traj.certificate
+    log_t = float(traj.final_log_time)
+    lines = [
+        f"{type(traj.flow).__name__}: {_outcome(traj)}",
+        f"  clock            {clock} = {float(traj.final_time):.6g}",
+        f"  physical time    {_physical_time(log_t)}",
+        f"  risk             {float(traj.initial_risk):.6g} → {float(traj.final_risk):.6g}",
+        f"  steps            {stats['num_steps']} accepted, {stats['num_rejected']} rejected, "
+        f"{stats['num_field_evaluations']} field evaluations",
+        f"  certificate      energy residual {float(certificate.energy_residual):.1e}, "
+        f"balance drift {float(certificate.balance_drift):.1e}, "
+        f"risk increase {float(certificate.risk_increase):.1e}",
+    ]
+    return "\n".join(lines)
+
+
+def _outcome(traj: Trajectory) -> str:
+    if traj.stopped_by is not None:
+        return f"stopped by {traj.stopped_by}"
+    if is_ok(traj.result):
+        return "reached its final time"
+    return RESULTS[traj.result]
+
+
+def _physical_time(log_t: float) -> str:
+    if np.abs(log_t) < 200 or log_t == -np.inf:
+        return f"t = {np.exp(log_t):.6g} (log t = {log_t:.6g})"
+    return f"log t = {log_t:.6g}"

@@ -1,0 +1,78 @@
+"""How the layers act on the data: linearity, kinks, alignment."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .._problem import Problem
+from ..nets import AbstractNet
+
+
+def nonlinearity(problem: Problem, net: AbstractNet) -> Float[Array, " hidden"]:
+    r"""$\|\sigma(Z_l) - Z_l\|_F^2 / \|Z_l\|_F^2$ on the data, l = 1, …, L−1.
+
+    0 where a layer acts linearly on the data (Bantzis et al., Thm 3.1); 0 for Z_l = 0.
+    """
+    z = net.preactivations(problem.data.x)
+    return _stack(
+        problem,
+        [
+            jnp.sum((sigma(_scaled(zl)) - _scaled(zl)) ** 2)
+            / jnp.maximum(jnp.sum(_scaled(zl) ** 2), 1.0)
+            for sigma, zl in zip(net.activations, z, strict=True)
+        ],
+    )
+
+
+def kink_count(
+    problem: Problem, net: AbstractNet, threshold: float = 1e-6
+) -> Int[Array, " hidden"]:
+    r"""The number of (neuron, sample) pairs at a kink, l = 1, …, L−1.
+
+    A pair is at a kink where $|z| \le \text{threshold} \cdot \|w\| \|a\|$, with w the neuron's
+    weights and a the activations that enter; a dead input (a = 0) is not at a kink.
+    """
+    x, counts = problem.data.x, []
+    entering = x
+    for w, sigma, z in zip(
+        net.weights[:-1], net.activations, net.preactivations(x), strict=True
+    ):
+        size = (
+            jnp.linalg.norm(entering, axis=1)[:, None]
+            * jnp.linalg.norm(w, axis=1)[None, :]
+        )
+        near = (jnp.abs(z) <= threshold * size) & (size > 0)
+        counts.append(jnp.sum(near) if not sigma.is_linear else jnp.sum(near & False))
+        entering = sigma(z)
+    if not counts:
+        return jnp.zeros((0,), jnp.int32)
+    return jnp.stack(counts)
+
+
+def alignment(problem: Problem, net: AbstractNet) -> Float[Array, " hidden"]:
+    r"""$|\langle v_{l+1}, u_l\rangle|$, l = 1, …, L−1: the top right singular vector of
+    W_{l+1} against the top left one of W_l; 1 when neighbouring layers are aligned."""
+    pairs = [_top_pair(w) for w in net.weights]
+    return _stack(
+        problem,
+        [
+            jnp.abs(jnp.vdot(after[1], before[0]))
+            for before, after in zip(pairs[:-1], pairs[1:], strict=True)
+        ],
+    )
+
+
+def _top_pair(w: Array) -> tuple[Array, Array]:
+    largest = jnp.max(jnp.abs(w))
+    u, _, vt = jnp.linalg.svd(
+        w / jnp.where(largest > 0, largest, 1.0), full_matrices=False
+    )
+    return u[:, 0], vt[0]
+
+
+def _scaled(z: Array) -> Array:
+    largest = jnp.max(jnp.abs(z))
+    return z / jnp.where(largest > 0, largest, 1.0)
+
+
+def _stack(problem: Problem, values: list[Array]) -> Array:
+    return jnp.stack(values) if values else jnp.zeros((0,), problem.data.x.dtype)

@@ -1,0 +1,137 @@
+"""What a flow offers to solvers: a velocity in its own clock τ, and the way back to θ and t.
+
+A flow moves a *position* (a pytree, however it represents θ) by an autonomous ordinary
+differential equation in its clock τ. Next to it runs the `dissipated` energy, so that
+energy(0) − energy(τ) = dissipated(τ) certifies the integration.
+"""
+
+import abc
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from .._problem import Problem
+from ..nets import AbstractNet
+from ..nets._base import Gate
+
+
+Scalar = Float[Array, ""]
+Gates = Sequence[Gate] | None
+
+
+class State(eqx.Module):
+    """What is integrated; its time derivative has the same form."""
+
+    position: Any
+    dissipated: Scalar
+
+
+class Pullback(eqx.Module):
+    """A forward pass, and the way back from outputs to parameters."""
+
+    outputs: Float[Array, "samples outputs"]
+    vjp: Any
+
+    def __call__(self, cotangent: Float[Array, "samples outputs"]) -> AbstractNet:
+        """J_θᵀ · cotangent, of the structure of the net."""
+        return self.vjp(cotangent)[0]
+
+
+def pullback(problem: Problem, net: AbstractNet, gates: Gates = None) -> Pullback:
+    """The outputs on the data, with the gates given or the net's own, and J_θᵀ."""
+    gates = net.activations if gates is None else gates
+    return Pullback(*jax.vjp(lambda n: n.forward(problem.data.x, gates)[0], net))
+
+
+class AbstractFlow(eqx.Module):
+    """A gradient flow in some clock τ and some coordinates."""
+
+    problem: eqx.AbstractVar[Problem]
+
+    @property
+    @abc.abstractmethod
+    def clock_name(self) -> str:
+        """The symbol of the clock: t for physical time, τ otherwise."""
+
+    @abc.abstractmethod
+    def check(self, net: AbstractNet) -> None:
+        """Raise ValueError where this flow is not defined for the net."""
+
+    @abc.abstractmethod
+    def start(self, net: AbstractNet) -> Any:
+        """The position of a net."""
+
+    @abc.abstractmethod
+    def net(self, position: Any) -> AbstractNet:
+        """The net θ at a position."""
+
+    @abc.abstractmethod
+    def direction(self, position: Any) -> AbstractNet:
+        """A net on the ray of θ at which scale-free quantities can be measured safely."""
+
+    @abc.abstractmethod
+    def log_norm(self, position: Any) -> Scalar:
+        """log ‖θ‖."""
+
+    def log_radius(self, position: Any) -> Scalar:
+        """log r, r = ‖θ‖/√L (L = 1 for a net without a degree)."""
+        degree = self.direction(position).degree or 1
+        return self.log_norm(position) - 0.5 * math.log(degree)
+
+    @abc.abstractmethod
+    def velocity(self, position: Any, gates: Gates = None) -> State:
+        """d(position, dissipated)/dτ, with the gates given or the net's own."""
+
+    @abc.abstractmethod
+    def retract(self, position: Any) -> Any:
+        """The nearest position that meets the flow's constraint (|ρ|² = L)."""
+
+    @abc.abstractmethod
+    def energy(self, position: Any) -> Scalar:
+        """The quantity that falls along the flow, at the rate of `dissipated`."""
+
+    @abc.abstractmethod
+    def risk(self, position: Any) -> Scalar:
+        """What `risk` means for this flow: the objective, or its localization."""
+
+    @abc.abstractmethod
+    def log_time_rate(self, position: Any) -> Scalar:
+        """log dt/dτ, t the physical time."""
+
+    @abc.abstractmethod
+    def invariants(self, position: Any) -> tuple[PyTree[Array], Scalar]:
+        """Conserved quantities of θ as (values, log scale): values · exp(log scale)."""
+
+    @abc.abstractmethod
+    def log_invariant_decay(self, log_time: Scalar) -> Scalar:
+        """log of the factor by which the conserved quantities have decayed at time t."""
+
+    @abc.abstractmethod
+    def error_blocks(self, error: Any, reference: Any) -> tuple[Array, Array]:
+        """Each block of an error, and the scale to measure it by; both (blocks,)."""
+
+
+def dot(a: AbstractNet, b: AbstractNet) -> Scalar:
+    """⟨a, b⟩ over all parameters."""
+    products = jax.tree.map(lambda p, q: jnp.sum(p * q), a, b)
+    return jnp.sum(jnp.stack(jax.tree.leaves(products)))
+
+
+def axpy(factor: Scalar, a: AbstractNet, b: AbstractNet) -> AbstractNet:
+    """factor · a + b."""
+    return jax.tree.map(lambda p, q: factor * p + q, a, b)
+
+
+def rescale(factor: Scalar, net: AbstractNet) -> AbstractNet:
+    """factor · net."""
+    return jax.tree.map(lambda p: factor * p, net)
+
+
+def root_mean_squares(net: AbstractNet) -> Float[Array, " leaves"]:
+    """The root mean square of the entries of each leaf."""
+    return jnp.stack([jnp.sqrt(jnp.mean(w**2)) for w in jax.tree.leaves(net)])

@@ -1,0 +1,152 @@
+"""Gradient flow in polar coordinates and reparametrised time, for saddle escape."""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from .._problem import Problem, check_fit
+from ..nets import AbstractNet, norm
+from ._base import (
+    AbstractFlow,
+    Gates,
+    Scalar,
+    State,
+    axpy,
+    dot,
+    pullback,
+    rescale,
+    root_mean_squares,
+)
+
+
+class Polar(eqx.Module):
+    """θ = r ρ with ρ on the sphere of radius √L, r = ‖θ‖/√L."""
+
+    direction: AbstractNet
+    log_radius: Scalar
+
+
+class EscapeFlow(AbstractFlow):
+    r"""Gradient flow of a net of degree $L$ as $\theta = r\rho$, $\|\rho\|^2 = L$, in
+    the clock $dt = r^{2-L} d\tau$.
+
+    $$g = J_\rho^\top \nabla C(r^L f_\rho(X)), \quad
+      \frac{d\rho}{d\tau} = -\Big(I - \frac{\rho\rho^\top}{\rho^\top\rho}\Big) g, \quad
+      \frac{d\log r}{d\tau} = -\frac{\langle\rho, g\rangle}{L}$$
+
+    The same trajectory as `GradientFlow`, at every scale of initialisation. With
+    `localized=True`, ∇C(0) stands for ∇C: the flow of the localized loss, whose
+    d log r/dτ = −L₀(ρ) is the escape speed. Bantzis et al., Prop. A.1; their unit-sphere
+    time is s = L^(L/2−1) τ, and their ‖θ(s)‖ and t(s) lack a factor L in the exponent.
+    """
+
+    problem: Problem
+    localized: bool = eqx.field(static=True, default=False)
+
+    @property
+    def clock_name(self) -> str:
+        """τ, dt = r^(2−L) dτ."""
+        return "tau"
+
+    def check(self, net: AbstractNet) -> None:
+        """Raise unless the net fits, is homogeneous, and is not zero.
+
+        Raises:
+            ValueError: on a net without a degree.
+        """
+        check_fit(self.problem, net)
+        if net.degree is None:
+            raise ValueError(
+                f"net is a {type(net).__name__} that is not positively homogeneous in its "
+                "parameters (degree is None: a bias, say), so it has no polar coordinates; "
+                "use gf.GradientFlow."
+            )
+
+    def start(self, net: AbstractNet) -> Polar:
+        """(ρ, log r) of a net."""
+        length = norm(net)
+        direction = rescale(math.sqrt(_degree(net)) / length, net)
+        return Polar(direction, jnp.log(length) - 0.5 * math.log(_degree(net)))
+
+    def net(self, position: Polar) -> AbstractNet:
+        """θ = r ρ; underflows where r does."""
+        return rescale(jnp.exp(position.log_radius), position.direction)
+
+    def direction(self, position: Polar) -> AbstractNet:
+        """ρ."""
+        return position.direction
+
+    def log_norm(self, position: Polar) -> Scalar:
+        """log ‖θ‖ = log r + ½ log L."""
+        return position.log_radius + 0.5 * math.log(_degree(position.direction))
+
+    def velocity(self, position: Polar, gates: Gates = None) -> State:
+        """d(ρ, log r)/dτ, and the rate −dR/dτ = r^L ‖g‖², or ds/dτ when localized."""
+        rho, degree = position.direction, _degree(position.direction)
+        g = self._gradient(position, gates)
+        radial = dot(rho, g)
+        square = dot(rho, rho)
+        tangent = axpy(-radial / square, rho, g)
+        if self.localized:
+            dissipation = dot(tangent, tangent)
+        else:
+            dissipation = jnp.exp(degree * position.log_radius) * dot(g, g)
+        minus = -jnp.ones_like(radial)
+        return State(Polar(rescale(minus, tangent), -radial / degree), dissipation)
+
+    def retract(self, position: Polar) -> Polar:
+        """ρ back to the sphere of radius √L."""
+        rho = position.direction
+        factor = jnp.sqrt(_degree(rho) / dot(rho, rho))
+        return Polar(rescale(factor, rho), position.log_radius)
+
+    def energy(self, position: Polar) -> Scalar:
+        """The risk; for the localized flow −s = L₀(ρ), which falls on the sphere."""
+        return self.risk(position)
+
+    def risk(self, position: Polar) -> Scalar:
+        """R(r ρ), or L₀(ρ) when localized."""
+        outputs = self.problem.outputs(position.direction)
+        if self.localized:
+            return jnp.sum(self.problem.cost_gradient_at_zero * outputs)
+        return self.problem.cost(self._output_scale(position) * outputs)
+
+    def log_time_rate(self, position: Polar) -> Scalar:
+        """(2 − L) log r."""
+        return (2.0 - _degree(position.direction)) * position.log_radius
+
+    def invariants(self, position: Polar) -> tuple[PyTree[Array], Scalar]:
+        """The invariants of ρ, to be scaled by r²."""
+        return position.direction.invariants(), 2.0 * position.log_radius
+
+    def log_invariant_decay(self, log_time: Scalar) -> Scalar:
+        """0: there is no weight decay in these coordinates."""
+        return jnp.zeros_like(log_time)
+
+    def error_blocks(
+        self, error: Polar, reference: Polar
+    ) -> tuple[Float[Array, " blocks"], Float[Array, " blocks"]]:
+        """The root mean square of each weight matrix of ρ, and log r on the scale 1:
+        an error of log r is a relative error of r."""
+        log_r = jnp.abs(error.log_radius)[None]
+        sizes = jnp.concatenate([root_mean_squares(error.direction), log_r])
+        scales = root_mean_squares(reference.direction)
+        return sizes, jnp.concatenate([scales, jnp.ones_like(log_r)])
+
+    def _output_scale(self, position: Polar) -> Scalar:
+        return jnp.exp(_degree(position.direction) * position.log_radius)
+
+    def _gradient(self, position: Polar, gates: Gates) -> AbstractNet:
+        """g = r^(1−L) ∇R(r ρ), finite for every r."""
+        forward = pullback(self.problem, position.direction, gates)
+        if self.localized:
+            return forward(self.problem.cost_gradient_at_zero)
+        scaled = self._output_scale(position) * forward.outputs
+        return forward(self.problem.cost_gradient(scaled))
+
+
+def _degree(net: AbstractNet) -> int:
+    assert net.degree is not None
+    return net.degree

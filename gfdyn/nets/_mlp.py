@@ -1,0 +1,163 @@
+"""The bias-free multi-layer perceptron."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, DTypeLike, Float, PRNGKeyArray
+
+from ._activation import PiecewiseLinear, activation
+from ._base import AbstractNet, Gate
+from ._initialisation import Initialisation, gaussian
+
+
+ActivationSpec = str | PiecewiseLinear | Sequence[str | PiecewiseLinear]
+
+
+class MLP(AbstractNet):
+    r"""A bias-free network $f(x) = W_L \sigma_{L-1}(\dots \sigma_1(W_1 x))$, last layer linear.
+
+    Positively homogeneous of degree $L$, the number of weight matrices.
+    """
+
+    matrices: tuple[Float[Array, "_ _"], ...]
+    hidden_activations: tuple[PiecewiseLinear, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        *,
+        key: PRNGKeyArray,
+        scale: ArrayLike = 1.0,
+        activation: ActivationSpec = "relu",
+        init: Initialisation | None = None,
+        dtype: DTypeLike | None = None,
+    ):
+        """Draw a network of the given widths.
+
+        Args:
+            widths: n_0 (inputs), n_1, …, n_L (outputs).
+            key: seeds the draw; float32 and float64 nets agree up to rounding.
+            scale: standard deviation of every entry; ignored when `init` is given.
+            activation: a name, a `PiecewiseLinear`, or one of these for each hidden layer.
+            init: another initialisation of `gf.nets`, `init(key, widths, dtype)`.
+            dtype: of the parameters; jax's default float if None.
+
+        Raises:
+            ValueError: on fewer than two widths, a width below 1, or an unknown activation.
+        """
+        widths = tuple(int(n) for n in widths)
+        if len(widths) < 2 or min(widths) < 1:
+            raise ValueError(
+                f"widths={list(widths)} does not describe a network; give at least the "
+                "number of inputs and of outputs, each 1 or more."
+            )
+        dtype = jnp.zeros((), dtype).dtype
+        init = gaussian(scale) if init is None else init
+        self.matrices = init(key, widths, dtype)
+        self.hidden_activations = _per_layer(activation, len(widths) - 2)
+
+    @classmethod
+    def from_weights(
+        cls, weights: Sequence[ArrayLike], activation: ActivationSpec = "relu"
+    ) -> "MLP":
+        """The network with weight matrices W_1 … W_L, W_l of shape (n_l, n_{l-1}).
+
+        Raises:
+            ValueError: if a matrix is not 2-D, not floating, or does not fit the one
+                before it.
+        """
+        matrices = tuple(jnp.asarray(w) for w in weights)
+        _check_chain(matrices)
+        net = object.__new__(cls)
+        object.__setattr__(net, "matrices", matrices)
+        object.__setattr__(
+            net, "hidden_activations", _per_layer(activation, len(matrices) - 1)
+        )
+        return net
+
+    @property
+    def weights(self) -> tuple[Float[Array, "_ _"], ...]:
+        """The weight matrices W_1 … W_L."""
+        return self.matrices
+
+    @property
+    def activations(self) -> tuple[PiecewiseLinear, ...]:
+        """The activation of each hidden layer."""
+        return self.hidden_activations
+
+    @property
+    def degree(self) -> int:
+        """L, the number of weight matrices."""
+        return len(self.matrices)
+
+    @property
+    def in_size(self) -> int:
+        """The number of input features."""
+        return self.matrices[0].shape[-1]
+
+    @property
+    def out_size(self) -> int:
+        """The number of outputs."""
+        return self.matrices[-1].shape[-2]
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """W1 … WL."""
+        return tuple(f"W{i + 1}" for i in range(self.degree))
+
+    def forward(
+        self, x: Float[Array, "samples in"], gates: Sequence[Gate]
+    ) -> tuple[Float[Array, "samples out"], tuple[Float[Array, "samples _"], ...]]:
+        """Outputs and pre-activations z_l = a_{l-1} W_lᵀ, a_l = gate_l(z_l)."""
+        a, preactivations = x, []
+        for w, gate in zip(self.matrices[:-1], gates, strict=True):
+            preactivations.append(a @ w.T)
+            a = gate(preactivations[-1])
+        return a @ self.matrices[-1].T, tuple(preactivations)
+
+    def invariants(self) -> tuple[Array, ...]:
+        """For each hidden layer, what gradient flow conserves.
+
+        A linear layer conserves W_{l+1}ᵀW_{l+1} − W_l W_lᵀ, (n_l, n_l); a (leaky) ReLU
+        layer its diagonal, (n_l,): the balance of each neuron.
+        """
+        pairs = zip(self.matrices[:-1], self.matrices[1:], strict=True)
+        return tuple(
+            after.T @ after - before @ before.T
+            if sigma.is_linear
+            else jnp.sum(after**2, axis=0) - jnp.sum(before**2, axis=1)
+            for sigma, (before, after) in zip(self.activations, pairs, strict=True)
+        )
+
+
+def _per_layer(spec: ActivationSpec, num_hidden: int) -> tuple[PiecewiseLinear, ...]:
+    if isinstance(spec, str | PiecewiseLinear):
+        return (activation(spec),) * num_hidden
+    if len(spec) != num_hidden:
+        raise ValueError(
+            f"activation lists {len(spec)} entries for {num_hidden} hidden layers; "
+            "give one for each hidden layer, or a single one for all."
+        )
+    return tuple(activation(s) for s in spec)
+
+
+def _check_chain(matrices: tuple[Array, ...]) -> None:
+    if not matrices:
+        raise ValueError("weights is empty; give at least one matrix.")
+    for i, w in enumerate(matrices):
+        if w.ndim != 2 or not jnp.issubdtype(w.dtype, jnp.floating):
+            raise ValueError(
+                f"weights[{i}] has shape {w.shape} and dtype {w.dtype}; "
+                "each must be a floating matrix of shape (n_l, n_{l-1})."
+            )
+        if w.dtype != matrices[0].dtype:
+            raise ValueError(
+                f"weights[{i}] is {w.dtype} but weights[0] is {matrices[0].dtype}; "
+                "cast them to one dtype."
+            )
+        if i and w.shape[1] != matrices[i - 1].shape[0]:
+            raise ValueError(
+                f"weights[{i}] has shape {w.shape} but weights[{i - 1}] has "
+                f"{matrices[i - 1].shape[0]} rows; W_l must be (n_l, n_{{l-1}})."
+            )

@@ -1,0 +1,200 @@
+"""An ordinary adaptive solve by any of diffrax's solvers."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ..flows import AbstractFlow, State
+from ._base import AbstractSolver, Scalar, Step
+
+
+class Adaptive(AbstractSolver):
+    """Runge–Kutta with error control, blind to kinks.
+
+    Right for smooth networks. On a ReLU network whose neurons slide along kinks it
+    chatters: see `Trajectory.certificate`. The error of each weight matrix, in Frobenius
+    norm, is held below `rtol` of that matrix's norm (plus `atol`, per entry); that of
+    log r below `rtol`.
+
+    Derivatives through it are those of the discretised map, which do not converge to the
+    flow's where a pre-activation changes sign.
+
+    Args:
+        method: any diffrax solver with an error estimate.
+        rtol: relative tolerance per step.
+        atol: absolute tolerance per step, for the root mean square entry of a matrix.
+        pcoeff: proportional coefficient of the step size controller.
+        icoeff: its integral coefficient.
+        max_size: no step is longer than this, in the flow's clock.
+    """
+
+    method: dfx.AbstractSolver
+    rtol: float
+    atol: float
+    pcoeff: float
+    icoeff: float
+    max_size: float | None
+
+    def __init__(
+        self,
+        method: dfx.AbstractSolver | None = None,
+        rtol: float = 1e-6,
+        atol: float = 1e-12,
+        pcoeff: float = 0.3,
+        icoeff: float = 0.3,
+        max_size: float | None = None,
+    ):
+        """Choose the method and the tolerances.
+
+        Raises:
+            TypeError: if `method` is not a diffrax solver.
+            ValueError: on a tolerance that is negative, or a method without error estimate.
+        """
+        method = dfx.Tsit5() if method is None else method
+        if not isinstance(method, dfx.AbstractSolver):
+            raise TypeError(
+                f"method must be a diffrax solver such as diffrax.Tsit5(), got {method!r}."
+            )
+        if isinstance(method, dfx.Euler):
+            raise ValueError(
+                "method=Euler() has no error estimate; for gradient descent use gf.descend."
+            )
+        for name, value in (("rtol", rtol), ("atol", atol)):
+            if not isinstance(value, jax.core.Tracer) and not value >= 0:
+                raise ValueError(f"{name}={value} must not be negative.")
+        self.method = method
+        self.rtol = rtol
+        self.atol = atol
+        self.pcoeff = pcoeff
+        self.icoeff = icoeff
+        self.max_size = max_size
+
+    def init(
+        self, flow: AbstractFlow, state: State, dt0: Scalar | None
+    ) -> tuple["_AdaptiveState", Scalar]:
+        """Start the method and its controller; a first step that moves θ by 1 %."""
+        if dt0 is None:
+            velocity = flow.velocity(state.position)
+            moves, scales = flow.error_blocks(velocity.position, state.position)
+            fastest = jnp.max(moves / jnp.where(scales > 0, scales, 1.0))
+            dt0 = 0.01 / jnp.where(fastest > 0, fastest, 1.0)
+        dt0 = jax.lax.stop_gradient(dt0)
+        method_state = self.method.init(_TERM, 0.0 * dt0, dt0, state, flow)
+        unit = jnp.ones_like(dt0)
+        _, controller_state = self._controller.init(
+            _TERM, 0.0 * dt0, dt0, unit, dt0, None, _no_field, self._error_order
+        )
+        return _AdaptiveState(method_state, controller_state), dt0
+
+    def step(
+        self,
+        flow: AbstractFlow,
+        state: State,
+        size: Scalar,
+        solver_state: "_AdaptiveState",
+    ) -> Step:
+        """One step of the method, judged by its embedded error estimate."""
+        zero = jnp.zeros_like(size)
+        end, error, dense_info, method_state, result = self.method.step(
+            _TERM, zero, size, state, flow, solver_state.method, made_jump=False
+        )
+        assert error is not None
+        ratio = self._error_ratio(flow, error.position, state.position, end.position)
+        finite = _all_finite(end) & (result == dfx.RESULTS.successful)
+        # A step into a region where the field is not defined shrinks as fast as allowed.
+        ratio = jnp.where(finite & jnp.isfinite(ratio), ratio, 1e10)
+        accepted, start, stop, _, controller_state, _ = (
+            self._controller.adapt_step_size(
+                zero,
+                size,
+                zero,
+                zero,
+                None,
+                ratio,
+                self._error_order,
+                solver_state.controller,
+            )
+        )
+        next_size = stop - start
+        if self.max_size is not None:
+            next_size = jnp.minimum(next_size, self.max_size)
+        kept = jax.tree.map(
+            lambda new, old: jnp.where(accepted, new, old),
+            method_state,
+            solver_state.method,
+        )
+        return Step(
+            accepted=accepted,
+            finite=finite,
+            next_size=jax.lax.stop_gradient(next_size),
+            state=end,
+            interpolation=self.method.interpolation_cls(t0=zero, t1=size, **dense_info),
+            solver_state=_AdaptiveState(kept, controller_state),
+            num_field_evaluations=jnp.asarray(self._stages, jnp.int32),
+        )
+
+    def with_scan_kind(self, kind: str) -> "Adaptive":
+        """The same solver, its stages looped over so that AD in that mode works."""
+        if not hasattr(self.method, "scan_kind"):
+            return self
+        return eqx.tree_at(
+            lambda s: s.method.scan_kind, self, kind, is_leaf=lambda x: x is None
+        )
+
+    @property
+    def _error_order(self) -> float:
+        order = self.method.error_order(_TERM)
+        if order is None:
+            raise ValueError(
+                f"method={type(self.method).__name__}() has no error estimate; "
+                "use an embedded pair such as diffrax.Tsit5()."
+            )
+        return order
+
+    @property
+    def _stages(self) -> int:
+        """Field evaluations of one step; an implicit method's iterations not counted."""
+        tableau = getattr(self.method, "tableau", None)
+        if isinstance(tableau, dfx.ButcherTableau):
+            return tableau.num_stages - int(tableau.fsal)
+        return 1 if tableau is None else len(tableau)
+
+    @property
+    def _controller(self) -> dfx.PIDController:
+        # Works on error ratios: the scales have already been divided out.
+        return dfx.PIDController(
+            rtol=0.0, atol=1.0, norm=jnp.abs, pcoeff=self.pcoeff, icoeff=self.icoeff
+        )
+
+    def _error_ratio(
+        self, flow: AbstractFlow, error: Any, start: Any, end: Any
+    ) -> Scalar:
+        errors, before = flow.error_blocks(error, start)
+        _, after = flow.error_blocks(error, end)
+        return jnp.max(errors / (self.atol + self.rtol * jnp.maximum(before, after)))
+
+
+class _AdaptiveState(eqx.Module):
+    method: Any
+    controller: Any
+
+
+def _velocity(t: Scalar, state: State, flow: AbstractFlow) -> State:
+    del t
+    return flow.velocity(state.position)
+
+
+def _no_field(*args: Any) -> None:
+    raise AssertionError("the first step size is given")
+
+
+def _all_finite(state: State) -> Bool[Array, ""]:
+    leaves = jax.tree.leaves(state)
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+
+_TERM = dfx.ODETerm(_velocity)

@@ -1,0 +1,45 @@
+"""What the integration loop asks of a solver: one attempted step."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Int
+
+from ..flows import AbstractFlow, State
+
+
+Scalar = Float[Array, ""]
+
+
+class Step(eqx.Module):
+    """The outcome of one attempt to step over [0, size], in relative time."""
+
+    # How it went
+    accepted: Bool[Array, ""]
+    finite: Bool[Array, ""]
+    next_size: Scalar
+    # Where it leads, if accepted
+    state: State
+    interpolation: Any
+    # For the next attempt
+    solver_state: Any
+    num_field_evaluations: Int[Array, ""]
+
+    def at(self, time: Scalar) -> State:
+        """The state `time` after the start of the step, by dense output."""
+        return self.interpolation.evaluate(time)
+
+
+class AbstractSolver(eqx.Module):
+    """Advances a flow's state by one step at a time."""
+
+    @abc.abstractmethod
+    def init(self, flow: AbstractFlow, state: State, dt0: Scalar | None) -> tuple:
+        """The solver's own state, and the size of the first step to try."""
+
+    @abc.abstractmethod
+    def step(
+        self, flow: AbstractFlow, state: State, size: Scalar, solver_state: Any
+    ) -> Step:
+        """Attempt a step of the given size."""

@@ -1,0 +1,127 @@
+"""Stop conditions: end a solve by what happened, not at a guessed time.
+
+A plateau is not convergence: near a saddle the gradient is small too. The conditions are
+scale-free, and the trajectory names the one that ended it.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+Scalar = Float[Array, ""]
+
+
+class Observation(eqx.Module):
+    """What stop conditions see after each accepted step."""
+
+    initial_risk: Scalar
+    risk: Scalar
+    log_radius: Scalar
+    # The length of the step, and the mean of −d risk/dτ over it.
+    size: Scalar
+    fall_rate: Scalar
+    # sqrt(−dE/dτ), the mean over the step: the gradient norm in the flow's clock.
+    slope: Scalar
+
+
+class AbstractStop(eqx.Module):
+    """A condition on the course of a trajectory."""
+
+    @abc.abstractmethod
+    def init(self, dtype: Any) -> Any:
+        """What the condition remembers, at the start."""
+
+    @abc.abstractmethod
+    def update(self, memory: Any, seen: Observation) -> tuple[Any, Bool[Array, ""]]:
+        """What it remembers after this observation, and whether it is met."""
+
+
+class RiskBelow(AbstractStop):
+    """The risk has fallen to `value` or below."""
+
+    value: Float[Array, ""] | float
+
+    def init(self, dtype: Any) -> None:
+        """Nothing to remember."""
+        del dtype
+
+    def update(self, memory: None, seen: Observation) -> tuple[None, Bool[Array, ""]]:
+        """risk ≤ value."""
+        return memory, seen.risk <= self.value
+
+
+class RadiusAbove(AbstractStop):
+    """The radius r = ‖θ‖/√L has grown to `value` or above."""
+
+    value: Float[Array, ""] | float
+
+    def init(self, dtype: Any) -> None:
+        """Nothing to remember."""
+        del dtype
+
+    def update(self, memory: None, seen: Observation) -> tuple[None, Bool[Array, ""]]:
+        """r ≥ value."""
+        return memory, seen.log_radius >= jnp.log(self.value)
+
+
+class GradientBelow(AbstractStop):
+    """The gradient norm has fallen below `fraction` of its largest value so far.
+
+    Met at the first plateau after an escape as well as at a minimum. From a small
+    initialisation the gradient first grows, so the start does not meet it.
+    """
+
+    fraction: Float[Array, ""] | float
+
+    def init(self, dtype: Any) -> Scalar:
+        """The largest slope so far."""
+        return jnp.zeros((), dtype)
+
+    def update(
+        self, memory: Scalar, seen: Observation
+    ) -> tuple[Scalar, Bool[Array, ""]]:
+        """slope < fraction · largest slope."""
+        largest = jnp.maximum(memory, seen.slope)
+        return largest, seen.slope < self.fraction * largest
+
+
+class NextPlateau(AbstractStop):
+    """The risk has left its first plateau and settled on the next one.
+
+    Left: the risk fell by the fraction `departure` of its initial value. Settled: since
+    then its rate of fall, averaged over the last fifth of the time since the departure,
+    has dropped below `fraction` of the largest such average.
+    """
+
+    fraction: Float[Array, ""] | float = 1e-3
+    departure: Float[Array, ""] | float = 0.05
+
+    def init(self, dtype: Any) -> "_SinceDeparture":
+        """Nothing has happened yet."""
+        zero = jnp.zeros((), dtype)
+        return _SinceDeparture(zero, zero, zero)
+
+    def update(
+        self, memory: "_SinceDeparture", seen: Observation
+    ) -> tuple["_SinceDeparture", Bool[Array, ""]]:
+        """risk < (1 − departure) · initial risk, and mean rate < fraction · largest."""
+        left = seen.risk < (1 - self.departure) * seen.initial_risk
+        elapsed = memory.elapsed + jnp.where(left, seen.size, 0.0)
+        window = 0.2 * elapsed
+        weight = -jnp.expm1(-seen.size / jnp.where(left, window, 1.0))
+        rate = memory.rate + jnp.where(
+            left, weight * (seen.fall_rate - memory.rate), 0.0
+        )
+        largest = jnp.maximum(memory.largest_rate, rate)
+        settled = left & (rate < self.fraction * largest)
+        return _SinceDeparture(elapsed, rate, largest), settled
+
+
+class _SinceDeparture(eqx.Module):
+    elapsed: Scalar
+    rate: Scalar
+    largest_rate: Scalar
