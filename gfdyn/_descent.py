@@ -108,14 +108,10 @@ def descend(
             f"batch_size={batch_size} must lie between 1 and the {num_samples} samples."
         )
     if batch_size not in (None, num_samples) and key is None:
-        raise ValueError(
-            "key is missing; batches are random, give key=jax.random.key(0)."
-        )
+        raise ValueError("key is missing; batches are random, give key=jax.random.key(0).")
     save_every = max(1, steps // _DEFAULT_SAVES) if save_every is None else save_every
     if not 1 <= save_every <= steps:
-        raise ValueError(
-            f"save_every={save_every} must lie between 1 and steps={steps}."
-        )
+        raise ValueError(f"save_every={save_every} must lie between 1 and steps={steps}.")
     run = _Run(flow, _as_rule(optimizer), batch_size, save_every)
     key = jr.key(0) if key is None else key
     state, rows = _run(run, _start(run, net, key), steps, progress)
@@ -268,9 +264,7 @@ def _collect(
 ) -> Trajectory:
     ts = jnp.stack([time for time, _ in rows])
     nets = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[net for _, net in rows])
-    finite = jnp.isfinite(state.ledger.risk) & jnp.isfinite(
-        state.ledger.largest_log_norm
-    )
+    finite = jnp.isfinite(state.ledger.risk) & jnp.isfinite(state.ledger.largest_log_norm)
     none = jnp.zeros_like(state.step)
     trajectory = Trajectory(
         flow=run.flow,

@@ -130,15 +130,14 @@ def advance(task: Task, progress: Progress, until: Count) -> Progress:
         return ~p.done & (p.counters.accepted + p.counters.rejected < until)
 
     with jax.default_matmul_precision("highest"):
-        in_place = None
-        if not isinstance(task.ts, AcceptedSteps):
-            in_place = lambda p: buffers(p.saves)
+        # Thinning rewrites rows, which buffers do not allow.
+        thinned = isinstance(task.ts, AcceptedSteps)
         return eqxi.while_loop(
             unfinished,
             lambda p: _attempt(task, p),
             progress,
             max_steps=task.max_steps,
-            buffers=in_place,
+            buffers=None if thinned else lambda p: buffers(p.saves),
             kind=task.loop_kind,  # pyright: ignore[reportArgumentType]
         )
 
@@ -181,8 +180,8 @@ def _attempt(task: Task, p: Progress) -> Progress:
     accepted = step.accepted & ~stalled
     moved = _accept(task, p, step, size, time, accepted)
     counters = Counters(
-        p.counters.accepted + accepted,
-        p.counters.rejected + ~accepted,
+        p.counters.accepted + accepted.astype(jnp.int32),
+        p.counters.rejected + (~accepted).astype(jnp.int32),
         p.counters.field_evaluations + step.num_field_evaluations,
         jnp.where(step.finite, 0, p.counters.consecutive_nonfinite + 1),
     )
@@ -203,9 +202,10 @@ def _accept(
     Its `size` is the longest next step that the clock allows.
     """
     flow = task.flow
-    keep = lambda new, old: jax.tree.map(
-        lambda a, b: jnp.where(accepted, a, b), new, old
-    )
+
+    def keep(new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
+
     position = keep(flow.retract(step.state.position), p.state.position)
     state = State(position, keep(step.state.dissipated, p.state.dissipated))
     rate = _time_rate(flow, p, step, size)
@@ -286,9 +286,7 @@ def _check_stops(
         slope=jnp.sqrt(fall / size),
     )
     met, memories = p.met, []
-    for i, (condition, memory) in enumerate(
-        zip(task.stop, p.stop_memories, strict=True)
-    ):
+    for i, (condition, memory) in enumerate(zip(task.stop, p.stop_memories, strict=True)):
         memory_now, is_met = condition.update(memory, seen)
         memories.append(
             jax.tree.map(lambda a, b: jnp.where(accepted, a, b), memory_now, memory)

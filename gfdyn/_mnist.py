@@ -42,11 +42,10 @@ def read_mnist(
         images, classes = _read_npz(path)
     else:
         image_file = _either(path, _TRAIN_IMAGES) if path.is_dir() else path
-        label_file = (
-            _labels_beside(image_file)
-            if labels is None
-            else _existing("labels", labels)
-        )
+        if labels is None:
+            label_file = _labels_beside(image_file)
+        else:
+            label_file = _existing("labels", labels)
         images, classes = _read_idx(image_file, ndim=3), _read_idx(label_file, ndim=1)
     _check_pair(path, images, classes)
     return images.reshape(len(images), math.prod(images.shape[1:])), classes

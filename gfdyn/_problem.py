@@ -97,7 +97,7 @@ class Problem(eqx.Module):
         return self.cost_gradient(jnp.zeros_like(self.data.y))
 
     def localized_risk(self, net: AbstractNet) -> Scalar:
-        r"""$\mathcal L_0(\theta) = \langle G, f_\theta(X)\rangle$ (Bantzis et al., eq. 1)."""
+        r"""$\mathcal L_0(\theta) = \langle G, f_\theta(X)\rangle$ (Bantzis et al.)."""
         return jnp.sum(self.cost_gradient_at_zero * self.outputs(net))
 
 

@@ -63,7 +63,10 @@ def write(
 ) -> Saves:
     """The store with one more row."""
     i = saves.count
-    put = lambda row, rows: rows.at[i].set(row)
+
+    def put(row: Array, rows: Any) -> Any:
+        return rows.at[i].set(row)
+
     return Saves(
         put(time, saves.time),
         # The row comes first: inside the loop the rows are buffers, no plain arrays.
@@ -119,9 +122,7 @@ def save_between(
         kind=loop_kind,
     )
     remaining = _log_subtract(rate.log_integral(jnp.ones_like(size)), done)
-    return eqx.tree_at(
-        lambda s: s.log_since, saves, _log_add(saves.log_since, remaining)
-    )
+    return eqx.tree_at(lambda s: s.log_since, saves, _log_add(saves.log_since, remaining))
 
 
 def save_step(

@@ -137,9 +137,7 @@ def _times(
     dtype = t0.dtype
     if t1 is None:
         if ts is None or isinstance(ts, AcceptedSteps):
-            raise ValueError(
-                "t1 is missing; give the end of the solve, or save times ts."
-            )
+            raise ValueError("t1 is missing; give the end of the solve, or save times ts.")
         end = _save_times(ts, dtype)[-1]
     else:
         end = _scalar("t1", t1, dtype)

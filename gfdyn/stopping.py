@@ -81,9 +81,7 @@ class GradientBelow(AbstractStop):
         """The largest slope so far."""
         return jnp.zeros((), dtype)
 
-    def update(
-        self, memory: Scalar, seen: Observation
-    ) -> tuple[Scalar, Bool[Array, ""]]:
+    def update(self, memory: Scalar, seen: Observation) -> tuple[Scalar, Bool[Array, ""]]:
         """slope < fraction · largest slope."""
         largest = jnp.maximum(memory, seen.slope)
         return largest, seen.slope < self.fraction * largest
@@ -113,9 +111,7 @@ class NextPlateau(AbstractStop):
         elapsed = memory.elapsed + jnp.where(left, seen.size, 0.0)
         window = 0.2 * elapsed
         weight = -jnp.expm1(-seen.size / jnp.where(left, window, 1.0))
-        rate = memory.rate + jnp.where(
-            left, weight * (seen.fall_rate - memory.rate), 0.0
-        )
+        rate = memory.rate + jnp.where(left, weight * (seen.fall_rate - memory.rate), 0.0)
         largest = jnp.maximum(memory.largest_rate, rate)
         settled = left & (rate < self.fraction * largest)
         return _SinceDeparture(elapsed, rate, largest), settled

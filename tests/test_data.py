@@ -388,12 +388,12 @@ def test_ray_is_positive_multiples_of_one_unit_vector(generate):
 
 
 def test_rank_one_noise_is_the_stated_perturbation():
-    clean, noisy = (
-        data.rank_one(200, 100, key=jr.key(0), noise=noise) for noise in (0.0, 0.25)
-    )
+    clean = data.rank_one(200, 100, 100, key=jr.key(0))
+    noisy = data.rank_one(200, 100, 100, key=jr.key(0), noise=0.25)
     z = np.asarray(noisy.x - clean.x) / 0.25
     # 20 000 entries, five standard errors.
     assert abs(z.mean()) < 5 / 141 and abs(z.var() - 1) < 5 / 100
+    assert abs((z * np.asarray(noisy.y)).mean()) < 5 / 141
     np.testing.assert_array_equal(noisy.y, clean.y)
 
 
@@ -484,9 +484,7 @@ def test_double_precision_is_exact_where_algebra_says_so():
 
 @pytest.mark.skipif(X64, reason="float64 is there")
 def test_double_precision_without_x64_is_refused():
-    with pytest.raises(
-        ValueError, match="dtype=float64 needs 64-bit JAX: set jax_enab"
-    ):
+    with pytest.raises(ValueError, match="dtype=float64 needs 64-bit JAX: set jax"):
         data.circle(8, dtype="float64")
 
 
@@ -510,9 +508,7 @@ def test_seeds_reproduce_and_differ(name):
 @pytest.mark.parametrize("argument", ["n", "dim", "outputs"])
 def test_sizes_are_positive(name, argument):
     sizes = {"n": 2, "dim": 3, "outputs": 1, argument: 0}
-    with pytest.raises(
-        ValueError, match=f"{argument}=0 must be an integer of at least"
-    ):
+    with pytest.raises(ValueError, match=f"{argument}=0 must be an integer of"):
         getattr(data, name)(key=jr.key(0), **sizes)
 
 
@@ -576,19 +572,16 @@ def idx(array):
     return header + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def write(
-    folder, images=None, labels=None, image_file=IMAGE_FILE, label_file=LABEL_FILE
-):
-    (folder / image_file).write_bytes(idx(IMAGES) if images is None else images)
-    (folder / label_file).write_bytes(idx(LABELS) if labels is None else labels)
+def write(folder, images=None, labels=None, names=(IMAGE_FILE, LABEL_FILE)):
+    (folder / names[0]).write_bytes(idx(IMAGES) if images is None else images)
+    (folder / names[1]).write_bytes(idx(LABELS) if labels is None else labels)
     return folder
 
 
 def check(dataset):
     x = IMAGES.reshape(6, 12) / 255
-    np.testing.assert_allclose(
-        dataset.x, (x - x.mean()) / x.std(), rtol=2e-5, atol=1e-6
-    )
+    x = (x - x.mean()) / x.std()
+    np.testing.assert_allclose(dataset.x, x, rtol=2e-5, atol=1e-6)
     np.testing.assert_array_equal(dataset.y, np.eye(10)[LABELS])
 
 
@@ -600,22 +593,17 @@ def check(dataset):
 @pytest.mark.parametrize("suffixes", [("", ""), (".gz", ".gz"), ("", ".gz")])
 def test_mnist_idx_whatever_the_name_says(tmp_path, pack_images, pack_labels, suffixes):
     image_file, label_file = IMAGE_FILE + suffixes[0], LABEL_FILE + suffixes[1]
-    write(
-        tmp_path,
-        pack_images(idx(IMAGES)),
-        pack_labels(idx(LABELS)),
-        image_file,
-        label_file,
-    )
+    packed = pack_images(idx(IMAGES)), pack_labels(idx(LABELS))
+    write(tmp_path, *packed, names=(image_file, label_file))
     check(data.mnist(tmp_path))
     check(data.mnist(str(tmp_path / image_file)))
     check(data.mnist(tmp_path / image_file, labels=tmp_path / label_file))
 
 
 def test_mnist_of_other_names(tmp_path):
-    write(tmp_path, None, None, "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+    write(tmp_path, names=("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"))
     check(data.mnist(tmp_path / "t10k-images-idx3-ubyte"))
-    write(tmp_path, None, None, "pictures", "classes")
+    write(tmp_path, names=("pictures", "classes"))
     check(data.mnist(tmp_path / "pictures", labels=tmp_path / "classes"))
     with pytest.raises(ValueError, match="pictures has no 'images-idx3'.*pass labels="):
         data.mnist(tmp_path / "pictures")
@@ -656,13 +644,9 @@ def test_mnist_truncated_anywhere(tmp_path, length):
     if length < 4:
         message = f"{LABEL_FILE} must start with 00 00 08 01, .* and starts with "
     elif length < 8:
-        message = (
-            f"{LABEL_FILE} is truncated: its IDX header takes 8 bytes, found {length}"
-        )
+        message = f"{LABEL_FILE} is truncated: its .* takes 8 bytes, found {length}"
     else:
-        message = (
-            rf"{LABEL_FILE} is truncated .*\(6,\) takes 14 bytes .*found {length}\."
-        )
+        message = rf"{LABEL_FILE} is truncated .*\(6,\) takes 14 .*found {length}\."
     with pytest.raises(ValueError, match=message):
         data.mnist(tmp_path)
 

@@ -28,9 +28,7 @@ def neuron_balance(
     )
 
 
-def balance(
-    problem: Problem, net: AbstractNet
-) -> tuple[Float[Array, "width width"], ...]:
+def balance(problem: Problem, net: AbstractNet) -> tuple[Float[Array, "width width"], ...]:
     r"""$W_{l+1}^\top W_{l+1} - W_l W_l^\top$, (n_l, n_l) for each hidden layer.
 
     Conserved for linear layers, and where no gate ever flips; for ReLU in general only

@@ -41,9 +41,7 @@ def sharpness(problem: Problem, net: AbstractNet, iterations: int = 40) -> Scala
     def product(v: Array) -> Array:
         return jax.jvp(gradient, (flat,), (v,))[1]
 
-    return _largest_eigenvalue(
-        product, flat.size, min(iterations, flat.size), flat.dtype
-    )
+    return _largest_eigenvalue(product, flat.size, min(iterations, flat.size), flat.dtype)
 
 
 def _largest_eigenvalue(

@@ -28,8 +28,8 @@ def kink_count(
 ) -> Int[Array, " hidden"]:
     r"""The number of (neuron, sample) pairs at a kink, l = 1, …, L−1.
 
-    A pair is at a kink where $|z| \le \text{threshold} \cdot \|w\| \|a\|$, with w the neuron's
-    weights and a the activations that enter; a dead input (a = 0) is not at a kink.
+    A pair is at a kink where $|z| \le \text{threshold} \cdot \|w\| \|a\|$, with w the
+    neuron's weights and a the activations that enter; a dead input (a = 0) is not at one.
     """
     x, counts = problem.data.x, []
     entering = x
@@ -37,8 +37,7 @@ def kink_count(
         net.weights[:-1], net.activations, net.preactivations(x), strict=True
     ):
         size = (
-            jnp.linalg.norm(entering, axis=1)[:, None]
-            * jnp.linalg.norm(w, axis=1)[None, :]
+            jnp.linalg.norm(entering, axis=1)[:, None] * jnp.linalg.norm(w, axis=1)[None, :]
         )
         near = (jnp.abs(z) <= threshold * size) & (size > 0)
         counts.append(jnp.sum(near) if not sigma.is_linear else jnp.sum(near & False))
@@ -63,9 +62,7 @@ def alignment(problem: Problem, net: AbstractNet) -> Float[Array, " hidden"]:
 
 def _top_pair(w: Array) -> tuple[Array, Array]:
     largest = jnp.max(jnp.abs(w))
-    u, _, vt = jnp.linalg.svd(
-        w / jnp.where(largest > 0, largest, 1.0), full_matrices=False
-    )
+    u, _, vt = jnp.linalg.svd(w / jnp.where(largest > 0, largest, 1.0), full_matrices=False)
     return u[:, 0], vt[0]
 
 

@@ -1,4 +1,4 @@
-"""What a flow offers to solvers: a velocity in its own clock τ, and the way back to θ and t.
+"""What a flow offers to solvers: a velocity in its clock τ, and the way back to θ and t.
 
 A flow moves a *position* (a pytree, however it represents θ) by an autonomous ordinary
 differential equation in its clock τ. Next to it runs the `dissipated` energy, so that

@@ -31,8 +31,8 @@ Clock = Literal["physical", "loss", "arc"]
 class GradientFlow(AbstractFlow):
     r"""Gradient flow $d\theta/dt = -\nabla E(\theta)$ of $E = R + \lambda\|\theta\|^2$.
 
-    The penalty is written as in Galanti & Poggio, eq. (2): its gradient is $2\lambda\theta$.
-    The clock τ in which it is integrated:
+    The penalty is that of Galanti & Poggio, eq. (2): its gradient is $2\lambda\theta$. The
+    clock τ in which it is integrated:
 
     * `"physical"`: τ = t.
     * `"loss"`: dτ = E dt, which makes it the gradient flow of log E, computed in log

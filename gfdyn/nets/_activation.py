@@ -45,9 +45,7 @@ class PiecewiseLinear(eqx.Module):
     @property
     def name(self) -> str:
         """The name by which `activation` would give it back."""
-        return {0.0: "relu", 1.0: "identity"}.get(
-            self.slope, f"leaky_relu({self.slope!r})"
-        )
+        return {0.0: "relu", 1.0: "identity"}.get(self.slope, f"leaky_relu({self.slope!r})")
 
 
 class FrozenGate(eqx.Module):
@@ -55,9 +53,7 @@ class FrozenGate(eqx.Module):
 
     value: Float[Array, "samples width"]
 
-    def __call__(
-        self, z: Float[Array, "samples width"]
-    ) -> Float[Array, "samples width"]:
+    def __call__(self, z: Float[Array, "samples width"]) -> Float[Array, "samples width"]:
         """The gated pre-activation."""
         return self.value * z
 

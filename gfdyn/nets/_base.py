@@ -74,7 +74,5 @@ class AbstractNet(eqx.Module):
         """The gates as they stand at this point, frozen."""
         return tuple(
             FrozenGate(activation.gate(z))
-            for activation, z in zip(
-                self.activations, self.preactivations(x), strict=True
-            )
+            for activation, z in zip(self.activations, self.preactivations(x), strict=True)
         )

@@ -40,9 +40,9 @@ def balanced(scale: ArrayLike = 1.0) -> Initialisation:
 
 
 def dominated(scale: ArrayLike = 1.0, ratio: float = 2.0) -> Initialisation:
-    r"""Gaussian, then outgoing weights dominate: $\|W_{l+1,\cdot i}\| = \text{ratio}\,\|W_{l,i\cdot}\|$.
+    r"""Gaussian, then outgoing weights dominate incoming ones by the factor `ratio`.
 
-    The columns of W_2, …, W_L are rescaled in this order; W_1 stays as it was drawn.
+    $\|W_{l+1,\cdot i}\| = \text{ratio}\,\|W_{l,i\cdot}\|$ for every hidden neuron. The columns of W_2, …, W_L are rescaled in this order; W_1 stays as it was drawn.
 
     Raises:
         ValueError: unless `ratio` is at least 1.
@@ -90,7 +90,7 @@ def zero_output(scale: ArrayLike = 1.0) -> Initialisation:
 
 
 def norm(net: AbstractNet) -> Float[Array, ""]:
-    """‖θ‖, the Euclidean norm of all parameters together, safe against under- and overflow."""
+    """‖θ‖, the Euclidean norm of all parameters, safe against under- and overflow."""
     leaves = jax.tree.leaves(net)
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(w)) for w in leaves]))
     unit = jnp.where(largest > 0, largest, 1.0)

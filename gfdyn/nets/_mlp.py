@@ -15,9 +15,10 @@ ActivationSpec = str | PiecewiseLinear | Sequence[str | PiecewiseLinear]
 
 
 class MLP(AbstractNet):
-    r"""A bias-free network $f(x) = W_L \sigma_{L-1}(\dots \sigma_1(W_1 x))$, last layer linear.
+    r"""A bias-free network $f(x) = W_L \sigma_{L-1}(\dots \sigma_1(W_1 x))$.
 
-    Positively homogeneous of degree $L$, the number of weight matrices.
+    The last layer is linear. Positively homogeneous of degree $L$, the number of weight
+    matrices.
     """
 
     matrices: tuple[Float[Array, "_ _"], ...]

@@ -107,17 +107,15 @@ class Adaptive(AbstractSolver):
         finite = _all_finite(end) & (result == dfx.RESULTS.successful)
         # A step into a region where the field is not defined shrinks as fast as allowed.
         ratio = jnp.where(finite & jnp.isfinite(ratio), ratio, 1e10)
-        accepted, start, stop, _, controller_state, _ = (
-            self._controller.adapt_step_size(
-                zero,
-                size,
-                zero,
-                zero,
-                None,
-                ratio,
-                self._error_order,
-                solver_state.controller,
-            )
+        accepted, start, stop, _, controller_state, _ = self._controller.adapt_step_size(
+            zero,
+            size,
+            zero,
+            zero,
+            None,
+            ratio,
+            self._error_order,
+            solver_state.controller,
         )
         next_size = stop - start
         if self.max_size is not None:
@@ -170,9 +168,7 @@ class Adaptive(AbstractSolver):
             rtol=0.0, atol=1.0, norm=jnp.abs, pcoeff=self.pcoeff, icoeff=self.icoeff
         )
 
-    def _error_ratio(
-        self, flow: AbstractFlow, error: Any, start: Any, end: Any
-    ) -> Scalar:
+    def _error_ratio(self, flow: AbstractFlow, error: Any, start: Any, end: Any) -> Scalar:
         errors, before = flow.error_blocks(error, start)
         _, after = flow.error_blocks(error, end)
         return jnp.max(errors / (self.atol + self.rtol * jnp.maximum(before, after)))

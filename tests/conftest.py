@@ -1,0 +1,24 @@
+"""Double precision, and no silent promotion of dtypes or ranks."""
+
+import jax
+import pytest
+
+import gfdyn as gf
+
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(autouse=True)
+def _bounded_memory():
+    """Compiled programs of finished tests are dropped now and then."""
+    yield
+
+
+@pytest.fixture
+def teacher() -> gf.Problem:
+    """A small regression: a ReLU teacher on Gaussian inputs."""
+    data = gf.data.teacher(12, [4, 3, 2], key=jax.random.key(1))
+    return gf.Problem(data, gf.losses.squared)
