@@ -1,0 +1,359 @@
+"""The `gfdyn` command: `escape`, `flow` and `descend` on a data set, with figures.
+
+This is an application: here, and only here, the precision of jax is set.
+"""
+
+import dataclasses
+import json
+import math
+import platform
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from matplotlib.figure import Figure
+
+from . import data, diagnostics, losses, nets, plotting, stopping
+from ._descent import NormScaledRate, descend
+from ._problem import Problem
+from ._saving import AcceptedSteps
+from ._serialise import replace_atomically
+from ._solve import solve
+from ._trajectory import SolveError, Trajectory
+from .data import Dataset
+from .flows import AbstractFlow, EscapeFlow, GradientFlow
+from .nets import MLP
+from .solvers import Adaptive
+
+
+DataName = Literal["digits", "circle", "teacher", "mnist"]
+LossName = Literal["squared", "logistic", "exponential", "cross_entropy"]
+
+_RECORDS = {
+    "risk": diagnostics.risk,
+    "singular_values": partial(diagnostics.singular_values, k=10),
+    "stable_rank": diagnostics.stable_rank,
+    "layer_norms": diagnostics.layer_norms,
+    "neuron_balance": diagnostics.neuron_balance,
+    "escape_speed": diagnostics.escape_speed,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The problem, the network and where results go; common to all commands."""
+
+    data: DataName = "digits"
+    """Data set."""
+    path: Path | None = None
+    """File or folder with MNIST (IDX, gzipped or not, or npz), for --data mnist."""
+    samples: int | None = 300
+    """Number of samples, drawn at random with the seed where there are more; all if None."""
+    loss: LossName | None = None
+    """Loss; cross_entropy for digits and mnist, squared otherwise, if None."""
+    depth: int = 6
+    """L, the number of weight matrices."""
+    width: int = 64
+    """Neurons in each hidden layer."""
+    activation: str = "relu"
+    """relu, identity or leaky_relu(SLOPE)."""
+    init_scale: float = 1e-6
+    """Norm of all parameters together at the start."""
+    seed: int = 0
+    """Seed of the network and of the choice of samples."""
+    dtype: Literal["float32", "float64"] = "float64"
+    """Precision of data and parameters."""
+    max_saves: int = 256
+    """Most rows kept of the trajectory."""
+    out: Path = Path("results")
+    """Folder for trajectory, settings and figures; a subfolder is made per command."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Escape(Setup):
+    """Saddle escape: the gradient flow of the full loss in escape coordinates, from a small
+    initialisation to the plateau that follows the first one."""
+
+    rtol: float = 1e-4
+    """Relative tolerance per step."""
+    localized: bool = False
+    """Integrate the localized loss, and stop when the direction has converged."""
+    settled: float = 3e-4
+    """Stop once the mean rate of fall of the risk is below this fraction of its largest."""
+    tau_max: float = math.inf
+    """Stop at this τ at the latest."""
+    max_steps: int = 20_000
+    """Most steps to attempt."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flow(Setup):
+    """Gradient flow in physical time, or in the clock of the loss or of arc length."""
+
+    init_scale: float = 10.0
+    """Norm of all parameters together at the start."""
+    depth: int = 3
+    """L, the number of weight matrices."""
+    t1: float = 20.0
+    """End of the run, in the clock chosen."""
+    clock: Literal["physical", "loss", "arc"] = "physical"
+    """The clock to integrate in."""
+    weight_decay: float = 0.0
+    """λ of the penalty λ‖θ‖² (its gradient is 2λθ)."""
+    risk_below: float | None = None
+    """Stop once the risk is this small."""
+    rtol: float = 1e-4
+    """Relative tolerance per step."""
+    max_steps: int = 20_000
+    """Most steps to attempt."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Descend(Setup):
+    """Gradient descent, or SGD, on the time axis t = Σ lr."""
+
+    init_scale: float = 10.0
+    """Norm of all parameters together at the start."""
+    depth: int = 3
+    """L, the number of weight matrices."""
+    learning_rate: float = 0.02
+    """Learning rate; with --norm-scaled the constant c of c/‖θ‖^(L−2)."""
+    norm_scaled: bool = False
+    """Divide the learning rate by ‖θ‖^(L−2), as Bantzis et al. do."""
+    steps: int = 1000
+    """Number of steps."""
+    batch_size: int | None = None
+    """Samples a step, without replacement within an epoch; all if None."""
+    weight_decay: float = 0.0
+    """λ of the penalty λ‖θ‖² (its gradient is 2λθ)."""
+
+
+Command = (
+    Annotated[Escape, tyro.conf.subcommand("escape")]
+    | Annotated[Flow, tyro.conf.subcommand("flow")]
+    | Annotated[Descend, tyro.conf.subcommand("descend")]
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    command = tyro.cli(
+        Command,  # pyright: ignore[reportArgumentType]
+        prog="gfdyn",
+        description="The exact gradient flow of ReLU networks.",
+        args=arguments,
+    )
+    jax.config.update("jax_enable_x64", command.dtype == "float64")
+    try:
+        return run(command)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"gfdyn: {error}", file=sys.stderr)
+        return 2
+
+
+def run(command: Escape | Flow | Descend) -> int:
+    """Run a command: integrate, print the summary, write the results."""
+    problem, net = make_problem(command), make_net(command)
+    name = type(command).__name__.lower()
+    out = command.out / name
+    out.mkdir(parents=True, exist_ok=True)
+    print(_announcement(command, problem, net), flush=True)
+    started = time.perf_counter()
+    traj = _integrate(command, problem, net)
+    seconds = time.perf_counter() - started
+    print(report(traj))
+    print(f"  wall time        {seconds:.1f} s with compilation")
+    traj.save(out / "trajectory.nc")
+    settings = _settings(command, traj, seconds)
+    replace_atomically(
+        out / "config.json", lambda path: path.write_text(json.dumps(settings, indent=2))
+    )
+    for figure_name, figure in figures(traj).items():
+        replace_atomically(out / f"{figure_name}.png", partial(_write_figure, figure))
+    print(f"  written          {out}/: trajectory.nc, config.json, *.png")
+    return 0
+
+
+def make_problem(setup: Setup) -> Problem:
+    """The problem that the settings describe."""
+    dataset = _dataset(setup)
+    classes = setup.data in ("digits", "mnist")
+    loss = setup.loss or ("cross_entropy" if classes else "squared")
+    return Problem(dataset, getattr(losses, loss))
+
+
+def make_net(setup: Setup) -> MLP:
+    """The network that the settings describe, at its initial norm.
+
+    Raises:
+        ValueError: on a depth, width or scale that makes no network.
+    """
+    for name in ("depth", "width", "init_scale"):
+        if not getattr(setup, name) > 0:
+            raise ValueError(
+                f"--{name.replace('_', '-')} {getattr(setup, name)}: must be positive."
+            )
+    dataset = _dataset(setup)
+    widths = [dataset.x.shape[1], *[setup.width] * (setup.depth - 1), dataset.y.shape[-1]]
+    key = jax.random.fold_in(jax.random.key(setup.seed), 1)
+    net = MLP(widths, key=key, activation=setup.activation, dtype=jnp.dtype(setup.dtype))
+    return nets.scaled_to_norm(net, jnp.asarray(setup.init_scale, setup.dtype))
+
+
+def report(traj: Trajectory) -> str:
+    """The summary of a trajectory, with its escape speed, radius and spectra."""
+    at_end = jax.tree.map(lambda rows: rows[-1], traj.records)
+    log_radius = np.asarray(jax.vmap(traj.flow.log_radius)(traj.positions))
+    lines = [
+        traj.summary(),
+        f"  radius r         {math.exp(log_radius[0]):.4g} → {math.exp(log_radius[-1]):.4g} "
+        f"(log r {log_radius[0]:.4g} → {log_radius[-1]:.4g})",
+        f"  escape speed     {float(traj.records['escape_speed'][0]):.4g} at the start, "
+        f"{float(at_end['escape_speed']):.4g} at the end",
+        "  layer  norm      stable rank  top singular values",
+    ]
+    for i, values in enumerate(np.asarray(at_end["singular_values"])):
+        top = "  ".join(f"{value:.3g}" for value in values[:5])
+        lines.append(
+            f"  W{i + 1:<4}  {float(at_end['layer_norms'][i]):<8.4g}  "
+            f"{float(at_end['stable_rank'][i]):<11.4g}  {top}"
+        )
+    residual = float(traj.certificate.energy_residual)
+    if residual > 1e-3:
+        lines.append(
+            f"  note             an energy residual of {residual:.1e} means that the solver "
+            "chattered along kinks (sliding neurons)"
+        )
+    return "\n".join(lines)
+
+
+def figures(traj: Trajectory) -> dict[str, Figure]:
+    """The figures of a run, by name."""
+    dataset = traj.to_xarray()
+    made = {
+        "loss": _single(plotting.loss, dataset),
+        "escape_speed": _single(plotting.escape_speed, dataset),
+        "conserved": _single(plotting.balance_drift, dataset),
+    }
+    depth = dataset.sizes["layer"]
+    columns = min(3, depth)
+    rows = math.ceil(depth / columns)
+    grid = Figure(figsize=(3.4 * columns, 2.6 * rows), layout="constrained")
+    for layer, ax in enumerate(grid.subplots(rows, columns, squeeze=False).flat, 1):
+        if layer <= depth:
+            plotting.singular_values(ax, dataset, layer)
+            plotting.zoom_on_change(ax, dataset)
+        else:
+            ax.set_axis_off()
+    return made | {"singular_values": grid}
+
+
+def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> Trajectory:
+    if isinstance(command, Descend):
+        rate = command.learning_rate
+        return descend(
+            problem,
+            net,
+            NormScaledRate(rate) if command.norm_scaled else rate,
+            command.steps,
+            batch_size=command.batch_size,
+            key=jax.random.fold_in(jax.random.key(command.seed), 2),
+            weight_decay=command.weight_decay,
+            save_every=max(1, command.steps // command.max_saves),
+            record=_RECORDS,
+            progress=True,
+        )
+    flow: AbstractFlow
+    if isinstance(command, Escape):
+        flow = EscapeFlow(problem, localized=command.localized)
+        if command.localized:
+            stop = [stopping.GradientBelow(1e-3)]
+        else:
+            stop = [stopping.NextPlateau(command.settled)]
+        end = command.tau_max
+    else:
+        flow = GradientFlow(problem, command.weight_decay, command.clock)
+        below = command.risk_below
+        stop = [] if below is None else [stopping.RiskBelow(below)]
+        end = command.t1
+    try:
+        return solve(
+            flow,
+            net,
+            t1=end,
+            ts=AcceptedSteps(command.max_saves + command.max_saves % 2),
+            record=_RECORDS,
+            solver=Adaptive(rtol=command.rtol),
+            stop=stop,
+            max_steps=command.max_steps,
+            progress=True,
+        )
+    except SolveError as error:
+        # What was integrated is still worth a look, and is labelled as what it is.
+        print(f"gfdyn: {error}", file=sys.stderr)
+        return error.trajectory
+
+
+def _dataset(setup: Setup) -> Dataset:
+    key = jax.random.fold_in(jax.random.key(setup.seed), 0)
+    n = setup.samples
+    if setup.data == "digits":
+        n = None if n is None else min(n, 1797)
+        return data.digits(n, key=key if n else None, dtype=setup.dtype)
+    if setup.data == "mnist":
+        if setup.path is None:
+            raise ValueError("--data mnist needs --path FILE; nothing is downloaded.")
+        return data.mnist(setup.path, n, key=key if n else None, dtype=setup.dtype)
+    if setup.data == "circle":
+        return data.circle(8, dtype=setup.dtype)
+    return data.teacher(n or 300, [10, 5, 1], key=key, dtype=setup.dtype)
+
+
+def _announcement(command: Setup, problem: Problem, net: MLP) -> str:
+    n, d = problem.data.x.shape
+    widths = " → ".join(str(w) for w in (d, *(w.shape[0] for w in net.weights)))
+    how = f"rtol {command.rtol:g}" if isinstance(command, Escape | Flow) else "no tolerance"
+    return (
+        f"gfdyn {type(command).__name__.lower()}: {command.data}, {n} samples, "
+        f"{type(problem.loss).__name__} loss; {command.activation} network {widths}, "
+        f"‖θ(0)‖ = {command.init_scale:g}; {how}, {command.dtype}, seed {command.seed}"
+    )
+
+
+def _settings(command: Setup, traj: Trajectory, seconds: float) -> dict[str, Any]:
+    """All settings, the outcome, and the versions that made it."""
+    settings = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in dataclasses.asdict(command).items()
+    }
+    packages = ("gfdyn", "jax", "jaxlib", "diffrax", "equinox", "optax", "numpy")
+    outcome = traj.to_xarray().attrs
+    return {
+        "command": type(command).__name__.lower(),
+        "settings": settings,
+        "outcome": {k: v for k, v in outcome.items() if k not in ("flow", "net")},
+        "seconds": seconds,
+        "versions": {name: version(name) for name in packages},
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {jax.devices()[0].device_kind}",
+    }
+
+
+def _single(draw: Callable[..., None], dataset: Any) -> Figure:
+    figure = Figure(figsize=(5, 3.4), layout="constrained")
+    ax = figure.subplots()
+    draw(ax, dataset)
+    plotting.zoom_on_change(ax, dataset)
+    return figure
+
+
+def _write_figure(figure: Figure, path: Path) -> None:
+    figure.savefig(path, format="png", dpi=150)
