@@ -238,7 +238,8 @@ def _accept(
 
 def _time_rate(flow: AbstractFlow, p: Progress, step: Step, size: Scalar) -> TimeRate:
     inner = [
-        flow.log_time_rate(step.at(fraction * size).position) for fraction in NODES[1:]
+        flow.log_time_rate(step.at(float(fraction) * size).position)
+        for fraction in NODES[1:]
     ]
     return fit_time_rate(jnp.stack([p.log_time_rate, *inner]), size)
 

@@ -38,10 +38,11 @@ class AcceptedSteps(eqx.Module):
 class Saves(eqx.Module):
     """Rows written so far; row i is written once, at index i < count."""
 
-    time: Float[Array, " rows"]
+    # Leading axis: rows. Arrays outside the loop, in-place buffers inside it.
+    time: Any
     position: Any
-    log_time: Float[Array, " rows"]
-    log_interval: Float[Array, " rows"]
+    log_time: Any
+    log_interval: Any
     count: Int[Array, ""]
     stride: Int[Array, ""]
     # log of the physical time since the last row.

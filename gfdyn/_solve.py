@@ -37,7 +37,7 @@ def solve(
     net: AbstractNet,
     t1: ArrayLike | None = None,
     *,
-    ts: ArrayLike | AcceptedSteps | None = None,
+    ts: ArrayLike | Sequence[float] | AcceptedSteps | None = None,
     record: Mapping[str, Measure] | None = None,
     solver: AbstractSolver | None = None,
     stop: AbstractStop | Sequence[AbstractStop] = (),
@@ -93,7 +93,7 @@ def _make_task(
     flow: AbstractFlow,
     net: AbstractNet,
     t1: ArrayLike | None,
-    ts: ArrayLike | AcceptedSteps | None,
+    ts: Any,
     solver: AbstractSolver | None,
     stop: AbstractStop | Sequence[AbstractStop],
     t0: ArrayLike,
@@ -131,7 +131,7 @@ def _make_task(
 
 
 def _times(
-    t0: Array, t1: ArrayLike | None, ts: ArrayLike | AcceptedSteps | None, stops: bool
+    t0: Array, t1: ArrayLike | None, ts: Any, stops: bool
 ) -> tuple[Array, Array | AcceptedSteps]:
     """The end of the solve and its save times."""
     dtype = t0.dtype

@@ -25,6 +25,8 @@ Measure = Callable[[Problem, AbstractNet], PyTree[Array]]
 
 _FORMAT = 1
 _STATE = "state"
+# Kink-free solves stay far below; gradient descent and chattering solvers far above.
+_SUSPICIOUS_RESIDUAL = 1e-3
 # Saves measured at a time, to bound the memory of activations.
 _BATCH = 32
 
@@ -98,8 +100,13 @@ class Trajectory(eqx.Module):
 
     @property
     def final(self) -> AbstractNet:
-        """The net where the solve ended."""
+        """The net θ where the solve ended."""
         return self.flow.net(self.final_position)
+
+    @property
+    def final_direction(self) -> AbstractNet:
+        """A net on the ray of `final`, safe from underflow: ρ for an EscapeFlow, θ else."""
+        return self.flow.direction(self.final_position)
 
     @property
     def stopped_by(self) -> str | None:
@@ -236,12 +243,17 @@ def _summary(traj: Trajectory) -> str:
         f"  clock            {clock} = {float(traj.final_time):.6g}",
         f"  physical time    {_physical_time(log_t)}",
         f"  risk             {float(traj.initial_risk):.6g} → {float(traj.final_risk):.6g}",
-        f"  steps            {stats['num_steps']} accepted, {stats['num_rejected']} rejected, "
-        f"{stats['num_field_evaluations']} field evaluations",
+        f"  steps            {stats['num_steps']} accepted, {stats['num_rejected']} "
+        f"rejected, {stats['num_field_evaluations']} field evaluations",
         f"  certificate      energy residual {float(certificate.energy_residual):.1e}, "
         f"balance drift {float(certificate.balance_drift):.1e}, "
         f"risk increase {float(certificate.risk_increase):.1e}",
     ]
+    if certificate.energy_residual > _SUSPICIOUS_RESIDUAL:
+        lines.append(
+            "  note             the energy identity fails: steps too long for a flow, or a "
+            "solver that chatters along kinks (sliding neurons)"
+        )
     return "\n".join(lines)
 
 

@@ -1,12 +1,10 @@
 """Risk, gradient and curvature."""
 
-from collections.abc import Callable
-
 import jax
-import jax.numpy as jnp
-import jax.random as jr
+import jax.flatten_util
 from jaxtyping import Array, Float
 
+from .._lanczos import extremal_eigenvalues
 from .._problem import Problem
 from ..nets import AbstractNet, norm
 
@@ -41,28 +39,4 @@ def sharpness(problem: Problem, net: AbstractNet, iterations: int = 40) -> Scala
     def product(v: Array) -> Array:
         return jax.jvp(gradient, (flat,), (v,))[1]
 
-    return _largest_eigenvalue(product, flat.size, min(iterations, flat.size), flat.dtype)
-
-
-def _largest_eigenvalue(
-    product: Callable[[Array], Array], size: int, iterations: int, dtype: jnp.dtype
-) -> Scalar:
-    """Lanczos with full reorthogonalisation, from a fixed random vector."""
-    start = jr.normal(jr.key(0), (size,), jnp.float32).astype(dtype)
-    basis = jnp.zeros((iterations + 1, size), dtype)
-    basis = basis.at[0].set(start / jnp.linalg.norm(start))
-
-    def step(basis: Array, i: Array) -> tuple[Array, tuple[Array, Array]]:
-        w = product(basis[i])
-        diagonal = w @ basis[i]
-        for _ in range(2):
-            w = w - basis.T @ (basis @ w)
-        length = jnp.linalg.norm(w)
-        # The space is exhausted when nothing is left: the chain ends there.
-        alive = length > jnp.finfo(dtype).eps * jnp.maximum(jnp.abs(diagonal), 1.0)
-        following = jnp.where(alive, w / jnp.where(alive, length, 1.0), 0.0)
-        return basis.at[i + 1].set(following), (diagonal, jnp.where(alive, length, 0.0))
-
-    _, (diagonal, off) = jax.lax.scan(step, basis, jnp.arange(iterations))
-    tridiagonal = jnp.diag(diagonal) + jnp.diag(off[:-1], 1) + jnp.diag(off[:-1], -1)
-    return jnp.linalg.eigvalsh(tridiagonal)[-1]
+    return extremal_eigenvalues(product, flat, iterations)[1]

@@ -88,6 +88,16 @@ class AbstractFlow(eqx.Module):
         """d(position, dissipated)/dτ, with the gates given or the net's own."""
 
     @abc.abstractmethod
+    def coasting_time(self, position: Any, tolerance: Scalar) -> Scalar:
+        """How long the direction of θ may be held where it is for an error of at most
+        `tolerance` · ‖θ‖: long at a saddle that is left radially, 0 where it moves. One
+        field evaluation, more where it is long."""
+
+    @abc.abstractmethod
+    def held(self, velocity: State) -> State:
+        """The velocity with the direction of θ held."""
+
+    @abc.abstractmethod
     def retract(self, position: Any) -> Any:
         """The nearest position that meets the flow's constraint (|ρ|² = L)."""
 

@@ -99,6 +99,14 @@ class GradientFlow(AbstractFlow):
             return State(rescale(-speed, gradient), length)
         return State(rescale(-jnp.ones_like(square), gradient), square)
 
+    def coasting_time(self, position: AbstractNet, tolerance: Scalar) -> Scalar:
+        """0: θ has no direction of its own in these coordinates."""
+        return jnp.zeros_like(tolerance)
+
+    def held(self, velocity: State) -> State:
+        """The velocity itself."""
+        return velocity
+
     def retract(self, position: AbstractNet) -> AbstractNet:
         """Nothing to do: θ is unconstrained."""
         return position

@@ -27,7 +27,7 @@ class AbstractNet(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def weights(self) -> tuple[Float[Array, "_ _"], ...]:
+    def weights(self) -> tuple[Float[Array, "*stack _ _"], ...]:
         """The weight matrices W_1 … W_L, W_l of shape (n_l, n_{l-1})."""
 
     @property

@@ -42,7 +42,8 @@ def balanced(scale: ArrayLike = 1.0) -> Initialisation:
 def dominated(scale: ArrayLike = 1.0, ratio: float = 2.0) -> Initialisation:
     r"""Gaussian, then outgoing weights dominate incoming ones by the factor `ratio`.
 
-    $\|W_{l+1,\cdot i}\| = \text{ratio}\,\|W_{l,i\cdot}\|$ for every hidden neuron. The columns of W_2, …, W_L are rescaled in this order; W_1 stays as it was drawn.
+    $\|W_{l+1,\cdot i}\| = \text{ratio}\,\|W_{l,i\cdot}\|$ for every hidden neuron. The
+    columns of W_2, …, W_L are rescaled in this order; W_1 stays as it was drawn.
 
     Raises:
         ValueError: unless `ratio` is at least 1.

@@ -21,7 +21,7 @@ class MLP(AbstractNet):
     matrices.
     """
 
-    matrices: tuple[Float[Array, "_ _"], ...]
+    matrices: tuple[Float[Array, "*stack _ _"], ...]
     hidden_activations: tuple[PiecewiseLinear, ...] = eqx.field(static=True)
 
     def __init__(
@@ -78,7 +78,7 @@ class MLP(AbstractNet):
         return net
 
     @property
-    def weights(self) -> tuple[Float[Array, "_ _"], ...]:
+    def weights(self) -> tuple[Float[Array, "*stack _ _"], ...]:
         """The weight matrices W_1 … W_L."""
         return self.matrices
 

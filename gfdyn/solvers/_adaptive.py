@@ -83,7 +83,8 @@ class Adaptive(AbstractSolver):
             fastest = jnp.max(moves / jnp.where(scales > 0, scales, 1.0))
             dt0 = 0.01 / jnp.where(fastest > 0, fastest, 1.0)
         dt0 = jax.lax.stop_gradient(dt0)
-        method_state = self.method.init(_TERM, 0.0 * dt0, dt0, state, flow)
+        field = _Field(flow, jnp.asarray(False))
+        method_state = self.method.init(_TERM, 0.0 * dt0, dt0, state, field)
         unit = jnp.ones_like(dt0)
         _, controller_state = self._controller.init(
             _TERM, 0.0 * dt0, dt0, unit, dt0, None, _no_field, self._error_order
@@ -99,8 +100,12 @@ class Adaptive(AbstractSolver):
     ) -> Step:
         """One step of the method, judged by its embedded error estimate."""
         zero = jnp.zeros_like(size)
+        tolerance = jnp.asarray(_COASTING_FRACTION * self.rtol, size.dtype)
+        longest_coast = flow.coasting_time(state.position, tolerance)
+        coasting = size <= longest_coast
+        field = _Field(flow, coasting)
         end, error, dense_info, method_state, result = self.method.step(
-            _TERM, zero, size, state, flow, solver_state.method, made_jump=False
+            _TERM, zero, size, state, field, solver_state.method, made_jump=False
         )
         assert error is not None
         ratio = self._error_ratio(flow, error.position, state.position, end.position)
@@ -118,6 +123,7 @@ class Adaptive(AbstractSolver):
             solver_state.controller,
         )
         next_size = stop - start
+        next_size = jnp.where(coasting, jnp.minimum(next_size, longest_coast), next_size)
         if self.max_size is not None:
             next_size = jnp.minimum(next_size, self.max_size)
         kept = jax.tree.map(
@@ -151,7 +157,7 @@ class Adaptive(AbstractSolver):
                 f"method={type(self.method).__name__}() has no error estimate; "
                 "use an embedded pair such as diffrax.Tsit5()."
             )
-        return order
+        return float(order)
 
     @property
     def _stages(self) -> int:
@@ -179,9 +185,19 @@ class _AdaptiveState(eqx.Module):
     controller: Any
 
 
-def _velocity(t: Scalar, state: State, flow: AbstractFlow) -> State:
+class _Field(eqx.Module):
+    flow: AbstractFlow
+    coasting: Bool[Array, ""]
+
+
+def _velocity(t: Scalar, state: State, field: _Field) -> State:
     del t
-    return flow.velocity(state.position)
+    velocity = field.flow.velocity(state.position)
+    return jax.tree.map(
+        lambda held, free: jnp.where(field.coasting, held, free),
+        field.flow.held(velocity),
+        velocity,
+    )
 
 
 def _no_field(*args: Any) -> None:
@@ -193,4 +209,6 @@ def _all_finite(state: State) -> Bool[Array, ""]:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
 
 
+# The part of the tolerance that may be spent on holding a direction that hardly moves.
+_COASTING_FRACTION = 0.1
 _TERM = dfx.ODETerm(_velocity)

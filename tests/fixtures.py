@@ -1,0 +1,74 @@
+"""Problems with known answers, and tolerances."""
+
+import jax
+import numpy as np
+
+import gfdyn as gf
+
+
+def linear_problem(seed: int = 3, num_outputs: int = 2) -> tuple[gf.Problem, np.ndarray]:
+    """A squared loss on Gaussian data, and A = GXᵀ (k, d) computed in NumPy."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(7, 4)), rng.normal(size=(7, num_outputs))
+    problem = gf.Problem(gf.Dataset(x, y), gf.losses.squared)
+    return problem, -(y / len(y)).T @ x
+
+
+def linear_escape(a: np.ndarray, depth: int, width: int = 5) -> gf.nets.MLP:
+    """The optimal escape direction of a linear net, W_1 = e v₁ᵀ, …, W_L = −u₁ eᵀ."""
+    u, _, vt = np.linalg.svd(a)
+    e = np.eye(width)[0]
+    middle = [np.outer(e, e)] * (depth - 2)
+    weights = [np.outer(e, vt[0]), *middle, np.outer(-u[:, 0], e)]
+    return gf.nets.MLP.from_weights(weights, activation="identity")
+
+
+def all_active(
+    depth: int, noise: float = 0.0, seed: int = 0, width: int = 3
+) -> tuple[gf.Problem, gf.nets.MLP]:
+    """Rank-one data and a positive rank-one ReLU net on them (up to `noise`): every gate is
+    and stays open, so that the flow is smooth. At ‖W_l‖ = 1 without noise it is the optimal
+    escape direction, of speed `all_active_speed`."""
+    rng = np.random.default_rng(seed)
+    u, v = rng.uniform(0.3, 1, 4), rng.uniform(0.5, 1.5, 6)
+    u /= np.linalg.norm(u)
+    q = [u, *[rng.uniform(0.3, 1, width) for _ in range(depth - 1)], np.ones(1)]
+    q = [p / np.linalg.norm(p) for p in q]
+    weights = [
+        np.outer(after, before)
+        * (1 + noise * rng.uniform(-1, 1, (len(after), len(before))))
+        for before, after in zip(q[:-1], q[1:], strict=True)
+    ]
+    data = gf.Dataset(np.outer(v, u), 1.3 * v[:, None])
+    return gf.Problem(data, gf.losses.squared), gf.nets.MLP.from_weights(weights)
+
+
+def all_active_speed(problem: gf.Problem) -> float:
+    """s* = ‖Gv‖ ‖u‖ of rank-one data x_i = v_i u."""
+    x, y = np.asarray(problem.data.x), np.asarray(problem.data.y)
+    return float(np.linalg.norm((y / len(y)).T @ x))
+
+
+def sliding(seed: int = 0) -> tuple[gf.Problem, gf.nets.MLP]:
+    """Generic ReLU regression, on which neurons soon slide along kinks."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(20, 3)), rng.normal(size=(20, 1))
+    net = gf.nets.MLP([3, 8, 1], key=jax.random.key(seed), scale=0.5)
+    return gf.Problem(gf.Dataset(x, y), gf.losses.squared), net
+
+
+def tight(rtol: float = 1e-10) -> gf.solvers.Adaptive:
+    """An ordinary solve at a tight tolerance."""
+    return gf.solvers.Adaptive(rtol=rtol)
+
+
+def distance(a: gf.nets.AbstractNet, b: gf.nets.AbstractNet) -> float:
+    """‖a − b‖ / ‖b‖ over all parameters, in NumPy."""
+    p = np.concatenate([np.ravel(w) for w in a.weights])
+    q = np.concatenate([np.ravel(w) for w in b.weights])
+    return float(np.linalg.norm(p - q) / np.linalg.norm(q))
+
+
+def rows(net: gf.nets.AbstractNet, i: int) -> gf.nets.AbstractNet:
+    """The i-th net of a stack."""
+    return jax.tree.map(lambda leaf: leaf[i], net)

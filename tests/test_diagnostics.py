@@ -1,0 +1,533 @@
+"""Diagnostics against naive NumPy, closed forms, and their own invariances."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import jaxtyping
+import numpy as np
+import pytest
+import reference
+
+import gfdyn as gf
+from gfdyn import diagnostics
+
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(6, 4))
+TARGETS = {
+    "squared": RNG.normal(size=(6, 3)),
+    "linear": RNG.normal(size=(6, 3)),
+    "logistic": np.sign(RNG.normal(size=(6, 3))),
+    "cross_entropy": np.eye(3)[[0, 2, 1, 1, 0, 2]],
+}
+# widths, activation, slopes
+NETS = {
+    "relu": ([4, 5, 6, 3], "relu", [0.0, 0.0]),
+    "mixed": ([4, 3, 5, 4, 3], ["leaky_relu(0.1)", "identity", "relu"], [0.1, 1.0, 0.0]),
+    "no-hidden": ([4, 3], "relu", []),
+}
+
+
+def build(name="relu", loss="squared", dtype=np.float64):
+    """A problem, a net, and the weights and slopes of the latter."""
+    widths, activation, slopes = NETS[name]
+    weights = reference.random_weights(widths)
+    data = gf.Dataset(X.astype(dtype), TARGETS[loss].astype(dtype))
+    problem = gf.Problem(data, getattr(gf.losses, loss))
+    net = gf.nets.MLP.from_weights([w.astype(dtype) for w in weights], activation)
+    return problem, net, weights, slopes
+
+
+@pytest.fixture
+def unhooked():
+    """Without the type checker of the tests, as users run it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def scaled(net, factor):
+    return jax.tree.map(lambda w: factor * w, net)
+
+
+def assert_close(actual, expected, rtol=1e-12, atol=0.0):
+    actual, expected = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
+        assert a.shape == np.shape(b)
+        scale = np.max(np.abs(b), initial=0)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol + rtol * scale)
+
+
+def layers(function):
+    """A reference that looks at one matrix at a time."""
+    return lambda loss, weights, slopes, y: np.array([function(w) for w in weights])
+
+
+def escape_speed(loss, weights, slopes, y):
+    size = np.sqrt(len(weights) / sum(np.sum(w**2) for w in weights))
+    rho = [size * w for w in weights]
+    return -reference.localized_risk(loss, rho, slopes, X, y)
+
+
+def margin(loss, weights, slopes, y):
+    outputs = reference.forward(weights, slopes, X)[0]
+    return reference.margin(outputs, y, classes=loss == "cross_entropy")
+
+
+def normalised_margin(loss, weights, slopes, y):
+    size = np.sqrt(sum(np.sum(w**2) for w in weights))
+    return margin(loss, weights, slopes, y) / size ** len(weights)
+
+
+# What each diagnostic should give: of (loss, weights, slopes, targets).
+REFERENCE = {
+    "risk": lambda loss, w, s, y: reference.risk(loss, w, s, X, y),
+    "log_risk": lambda loss, w, s, y: np.log(reference.risk(loss, w, s, X, y)),
+    "gradient_norm": lambda loss, w, s, y: np.linalg.norm(
+        reference.flatten(reference.risk_gradient(loss, w, s, X, y))
+    ),
+    "layer_norms": layers(lambda w: np.sqrt(np.sum(w**2))),
+    "neuron_balance": lambda loss, w, s, y: [
+        reference.neuron_balance(*pair) for pair in reference.pairs(w)
+    ],
+    "balance": lambda loss, w, s, y: [
+        after.T @ after - before @ before.T for before, after in reference.pairs(w)
+    ],
+    "singular_values": layers(lambda w: reference.singular_values(w, k=10)),
+    "stable_rank": layers(reference.stable_rank),
+    "tail": layers(reference.tail),
+    "numerical_rank": layers(lambda w: np.linalg.matrix_rank(w, rtol=1e-3)),
+    "effective_rank": layers(reference.effective_rank),
+    "nonlinearity": lambda loss, w, s, y: reference.nonlinearity(w, s, X),
+    "kink_count": lambda loss, w, s, y: reference.kink_count(w, s, X, 0.2),
+    "alignment": lambda loss, w, s, y: np.array(
+        [reference.alignment(*pair) for pair in reference.pairs(w)]
+    ),
+    "escape_speed": escape_speed,
+}
+OPTIONS = {"kink_count": {"threshold": 0.2}}
+
+
+def named(name):
+    return functools.partial(getattr(diagnostics, name), **OPTIONS.get(name, {}))
+
+
+def test_every_diagnostic_is_checked_here():
+    public = {name for name, value in vars(diagnostics).items() if callable(value)}
+    elsewhere = {"sharpness", "direction", "margin", "normalised_margin"}
+    assert public == set(REFERENCE) | elsewhere
+
+
+# --- Against NumPy, compiled ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("net_name", NETS)
+@pytest.mark.parametrize("name", REFERENCE)
+def test_against_numpy(name, net_name):
+    problem, net, weights, slopes = build(net_name)
+    actual = jax.jit(named(name))(problem, net)
+    assert_close(actual, REFERENCE[name]("squared", weights, slopes, TARGETS["squared"]))
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_float32(name):
+    problem, net, weights, slopes = build(dtype=np.float32)
+    actual = jax.jit(named(name))(problem, net)
+    counts = name in ("numerical_rank", "kink_count")
+    for leaf in jax.tree.leaves(actual):
+        assert jnp.issubdtype(leaf.dtype, jnp.integer) if counts else leaf.dtype == "f4"
+    expected = REFERENCE[name]("squared", weights, slopes, TARGETS["squared"])
+    assert_close(actual, expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "cross_entropy"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_margins(loss, dtype):
+    problem, net, weights, slopes = build("relu", loss, dtype)
+    rtol = 1e-12 if dtype == np.float64 else 2e-5
+    for name, expected in (("margin", margin), ("normalised_margin", normalised_margin)):
+        actual = jax.jit(named(name))(problem, net)
+        assert actual.dtype == dtype
+        assert_close(actual, expected(loss, weights, slopes, TARGETS[loss]), rtol)
+
+
+@pytest.mark.parametrize("net_name", NETS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_direction(net_name, dtype):
+    problem, net, weights, _ = build(net_name, dtype=dtype)
+    rho = jax.jit(diagnostics.direction)(problem, net)
+    rtol = 1e-15 if dtype == np.float64 else 1e-6
+    size = np.sqrt(len(weights) / sum(np.sum(w**2) for w in weights))
+    assert_close(rho.weights, [size * w for w in weights], rtol)
+    assert all(w.dtype == dtype for w in rho.weights)
+    squares = sum(np.sum(np.float64(w) ** 2) for w in rho.weights)
+    np.testing.assert_allclose(np.sqrt(squares), np.sqrt(net.degree), rtol=rtol)
+
+
+# --- Sharpness ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+@pytest.mark.parametrize(
+    "widths, size", [([4, 2, 3], 14), ([4, 5, 3, 3], 44)], ids=["14", "44"]
+)
+def test_sharpness_is_the_largest_eigenvalue(loss, widths, size):
+    """With fewer parameters than the 40 iterations, and with more."""
+    weights, y = reference.random_weights(widths, seed=17), TARGETS[loss]
+    slopes = [0.0] * (len(weights) - 1)
+    assert sum(w.size for w in weights) == size
+    # No gate flips within the reference's step.
+    assert min(np.abs(z).min() for z in reference.forward(weights, slopes, X)[1]) > 1e-3
+    problem = gf.Problem(gf.Dataset(X, y), getattr(gf.losses, loss))
+    net = gf.nets.MLP.from_weights(weights)
+    hessian = reference.risk_hessian(loss, weights, slopes, X, y)
+    actual = jax.jit(diagnostics.sharpness)(problem, net)
+    np.testing.assert_allclose(actual, np.linalg.eigvalsh(hessian)[-1], rtol=1e-8)
+
+
+def test_sharpness_of_a_quadratic():
+    # No hidden layer: the Hessian is XᵀX/N once an output, so few distinct eigenvalues.
+    problem, net, *_ = build("no-hidden")
+    expected = np.linalg.eigvalsh(X.T @ X / len(X))[-1]
+    for iterations in (4, 12, 40):
+        actual = diagnostics.sharpness(problem, net, iterations=iterations)
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
+
+
+def test_sharpness_in_float32():
+    problem, net, *_ = build("relu")
+    single = diagnostics.sharpness(*build("relu", dtype=np.float32)[:2])
+    assert single.dtype == jnp.float32
+    expected = diagnostics.sharpness(problem, net)
+    np.testing.assert_allclose(single, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [1e20, 1e-8, 1e-20, 1e-80])
+def test_sharpness_of_small_nets(factor):
+    """The Hessian of the linear loss is homogeneous of degree L - 2 = 1."""
+    problem, net, *_ = build("relu", "linear")
+    expected = factor * diagnostics.sharpness(problem, net)
+    actual = diagnostics.sharpness(problem, scaled(net, factor))
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+
+
+# --- Spectra --------------------------------------------------------------------------
+
+
+def with_spectrum(*spectra, side=6):
+    """A net of square matrices with these singular values, and a problem for it."""
+    rng = np.random.default_rng(1)
+    weights = []
+    for spectrum in spectra:
+        u, v = (np.linalg.qr(rng.normal(size=(side, side)))[0] for _ in range(2))
+        s = np.zeros(side)
+        s[: len(spectrum)] = spectrum
+        weights.append(u @ np.diag(s) @ v)
+    problem = gf.Problem(gf.Dataset(np.eye(side), np.eye(side)), gf.losses.squared)
+    return problem, gf.nets.MLP.from_weights(weights)
+
+
+def test_singular_values_pad_and_cut():
+    problem, net, weights, _ = build()
+    for k in (2, 3, 5, 20):
+        expected = [reference.singular_values(w, k) for w in weights]
+        actual = diagnostics.singular_values(problem, net, k=k)
+        assert_close(actual, np.array(expected))
+        if k == 20:
+            smaller = [min(w.shape) for w in weights]
+            assert np.count_nonzero(actual, axis=1).tolist() == smaller
+
+
+def test_ranks_of_known_spectra():
+    problem, net = with_spectrum([2.0] * 6, [3.0], [2.0, 1.0], [1e-9] * 3)
+    np.testing.assert_allclose(
+        diagnostics.stable_rank(problem, net), [6, 1, 1.25, 3], rtol=1e-13
+    )
+    p = np.array([2, 1]) / 3
+    entropy = np.exp(-np.sum(p * np.log(p)))
+    np.testing.assert_allclose(
+        diagnostics.effective_rank(problem, net), [6, 1, entropy, 3], rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        diagnostics.tail(problem, net), [5 / 6, 0, 0.2, 2 / 3], rtol=1e-13, atol=1e-30
+    )
+
+
+def test_the_tail_keeps_its_digits_near_rank_one():
+    problem, net = with_spectrum([1.0], [1.0, 1e-8], [1.0, 1e-10, 1e-10])
+    tail = diagnostics.tail(problem, net)
+    assert tail[0] <= 1e-30
+    # Singular values are known to 1e-16 of the largest.
+    np.testing.assert_allclose(tail[1:], [1e-16, 2e-20], rtol=1e-5)
+    outer = gf.nets.MLP.from_weights([np.outer([1.0, 2.0, 3.0], [0.3, -0.7, 1.1, 0.9])])
+    assert diagnostics.tail(problem, outer)[0] <= 1e-30
+
+
+@pytest.mark.parametrize(
+    "normalisation, expected", [("none", 5), ("spectral", 4), ("frobenius", 1)]
+)
+def test_numerical_rank(normalisation, expected):
+    # Over the spectral norm 1, 0.3, 0.1; over the Frobenius norm 0.88, 0.27, 0.09.
+    problem, net = with_spectrum([10.0, 3.0, 3.0, 3.0, 1.0])
+    rank = functools.partial(
+        diagnostics.numerical_rank, threshold=0.28, normalisation=normalisation
+    )
+    assert jax.jit(rank)(problem, net).tolist() == [expected]
+
+
+def test_numerical_rank_counts_from_one_thousandth_of_the_largest():
+    problem, net = with_spectrum([7.0, 7.1e-3, 6.9e-3])
+    assert diagnostics.numerical_rank(problem, net).tolist() == [2]
+
+
+# --- Layers on data -------------------------------------------------------------------
+
+
+def test_nonlinearity_of_lines():
+    # z = x or -x on x = 1, 2, -1: a ReLU cuts 1 of 6 or 5 of 6, a leaky one 0.9² of it.
+    data = gf.Dataset([[1.0], [2.0], [-1.0]], np.ones((3, 1)))
+    problem = gf.Problem(data, gf.losses.squared)
+    one = np.ones((1, 1))
+    for activation, first, second in (
+        ("relu", 1 / 6, 0.0),
+        ("leaky_relu(0.1)", 0.81 / 6, 0.81 * 0.01 / 5.01),
+        ("identity", 0.0, 0.0),
+    ):
+        net = gf.nets.MLP.from_weights([one, one, one], activation)
+        actual = diagnostics.nonlinearity(problem, net)
+        np.testing.assert_allclose(actual, [first, second], rtol=1e-14)
+    flipped = gf.nets.MLP.from_weights([-one, one])
+    np.testing.assert_allclose(diagnostics.nonlinearity(problem, flipped), [5 / 6], 1e-14)
+
+
+def test_kinks():
+    x = np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [2.0, 1.0]])
+    # Neuron 0 is at its kink on sample 0, neuron 2 on sample 1. Neither sample 2, without
+    # input, nor neuron 3, without weights, counts.
+    first = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, -1.0], [0.0, 0.0]])
+    # On activations (0, 1, 0, 0), (1, 1, 0, 0), 0, (2, 1, 1, 0): neuron 0 is at its kink on
+    # sample 1, neuron 1 on sample 0.
+    second = np.array([[1.0, -1.0, 0.0, 0.0], [1.0, 0.0, 5.0, 0.0]])
+    problem = gf.Problem(gf.Dataset(x, np.ones((4, 1))), gf.losses.squared)
+
+    def count(activation):
+        net = gf.nets.MLP.from_weights([first, second, np.ones((1, 2))], activation)
+        return jax.jit(diagnostics.kink_count)(problem, net).tolist()
+
+    assert count("relu") == [2, 2]
+    assert count(["identity", "relu"])[0] == 0
+    assert count("identity") == [0, 0]
+    assert reference.kink_count([first, second, second], [0.0, 0.0], x).tolist() == [2, 2]
+
+
+def test_the_threshold_of_a_kink_is_an_angle():
+    problem = gf.Problem(gf.Dataset([[3.0, 3e-7]], [[1.0]]), gf.losses.squared)
+    net = gf.nets.MLP.from_weights([np.array([[0.0, 5.0]]), np.ones((1, 1))])
+    for threshold, expected in ((1.1e-7, 1), (0.9e-7, 0)):
+        assert diagnostics.kink_count(problem, net, threshold).tolist() == [expected]
+
+
+def test_alignment_of_rank_one_layers():
+    rng = np.random.default_rng(2)
+    v = [a / np.linalg.norm(a) for a in (rng.normal(size=n) for n in (4, 5, 6, 3))]
+    aligned = [s * np.outer(v[i + 1], v[i]) for i, s in enumerate((2.0, -0.1, 1e-30))]
+    problem, *_ = build()
+    actual = diagnostics.alignment(problem, gf.nets.MLP.from_weights(aligned))
+    np.testing.assert_allclose(actual, [1, 1], rtol=1e-14)
+    across = np.eye(5)[0] - v[1] * v[1][0]
+    turned = [aligned[0], np.outer(v[2], across), aligned[2]]
+    actual = diagnostics.alignment(problem, gf.nets.MLP.from_weights(turned))
+    np.testing.assert_allclose(actual, [0, 1], rtol=1e-14, atol=1e-14)
+
+
+# --- Scales ---------------------------------------------------------------------------
+
+SCALE_FREE = {
+    "stable_rank": "squared",
+    "tail": "squared",
+    "numerical_rank": "squared",
+    "effective_rank": "squared",
+    "nonlinearity": "squared",
+    "kink_count": "squared",
+    "alignment": "squared",
+    "escape_speed": "squared",
+    "normalised_margin": "logistic",
+}
+
+
+@pytest.mark.parametrize("factor", [1e-80, 1e80])
+@pytest.mark.parametrize("name", SCALE_FREE)
+def test_scale_free(name, factor):
+    problem, net, *_ = build("mixed", SCALE_FREE[name])
+    measure = jax.jit(named(name))
+    expected = [np.asarray(leaf) for leaf in jax.tree.leaves(measure(problem, net))]
+    assert np.any(np.concatenate([e.ravel() for e in expected]) != 0)
+    assert_close(measure(problem, scaled(net, factor)), expected)
+
+
+# The degree in the parameters, with the linear loss where the risk comes in.
+@pytest.mark.parametrize("factor", [1e-20, 1e-60, 1e60])
+@pytest.mark.parametrize(
+    "name, degree",
+    [
+        ("layer_norms", 1),
+        ("singular_values", 1),
+        ("neuron_balance", 2),
+        ("gradient_norm", 2),
+        ("risk", 3),
+    ],
+)
+def test_homogeneous(name, degree, factor):
+    problem, net, *_ = build("relu", "linear")
+    measure = jax.jit(named(name))
+    expected = jax.tree.leaves(measure(problem, net))
+    expected = [factor**degree * np.asarray(leaf) for leaf in expected]
+    assert_close(measure(problem, scaled(net, factor)), expected)
+
+
+@pytest.mark.parametrize(
+    "dtype, factor", [(np.float64, 1e-200), (np.float64, 1e200), (np.float32, 1e-30)]
+)
+@pytest.mark.parametrize("name", ["layer_norms", "singular_values"])
+def test_norms_of_layers_whose_squares_leave_the_range(name, dtype, factor):
+    problem, net, weights, _ = build(dtype=dtype)
+    actual = getattr(diagnostics, name)(problem, scaled(net, factor))
+    expected = factor * REFERENCE[name](None, weights, None, None)
+    assert_close(actual, expected, 1e-12 if dtype == np.float64 else 1e-5)
+
+
+# --- Zero -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("gradient_norm", 0),
+        ("sharpness", 0),
+        ("layer_norms", [0, 0, 0]),
+        ("neuron_balance", ([0] * 5, [0] * 6)),
+        ("balance", (np.zeros((5, 5)), np.zeros((6, 6)))),
+        ("singular_values", np.zeros((3, 10))),
+        ("stable_rank", [0, 0, 0]),
+        ("tail", [0, 0, 0]),
+        ("numerical_rank", [0, 0, 0]),
+        ("effective_rank", [1, 1, 1]),
+        ("nonlinearity", [0, 0]),
+        ("kink_count", [0, 0]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_zero_net(name, expected):
+    problem, net, *_ = build()
+    actual = jax.jit(getattr(diagnostics, name))(problem, scaled(net, 0.0))
+    leaves = [
+        np.array(e) for e in (expected if isinstance(expected, tuple) else [expected])
+    ]
+    for a, b in zip(jax.tree.leaves(actual), leaves, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "name", ["alignment", "margin", "normalised_margin", "direction", "escape_speed"]
+)
+def test_zero_net_gives_numbers(name):
+    problem, net, *_ = build(loss="logistic")
+    actual = jax.jit(getattr(diagnostics, name))(problem, scaled(net, 0.0))
+    for leaf in jax.tree.leaves(actual):
+        assert np.all(np.isfinite(leaf))
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "cross_entropy"])
+def test_risk_of_the_zero_net(loss):
+    problem, net, *_ = build(loss=loss)
+    zero, y = scaled(net, 0.0), TARGETS[loss]
+    expected = {
+        "squared": np.sum(y**2) / 12,
+        "logistic": 3 * np.log(2),
+        "cross_entropy": np.log(3),
+    }[loss]
+    np.testing.assert_allclose(diagnostics.risk(problem, zero), expected, rtol=1e-14)
+    log_risk = diagnostics.log_risk(problem, zero)
+    np.testing.assert_allclose(log_risk, np.log(expected), rtol=1e-14)
+
+
+# --- Escape: Bantzis, Simon & Jacot, example 1 ----------------------------------------
+
+
+def circle():
+    return gf.Problem(gf.data.circle(8), gf.losses.squared, reduction="sum")
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e-40])
+def test_speed_of_the_rank_two_direction(factor):
+    weights = [
+        np.array([[1.0, 0], [0, 1], [-1, 0], [0, -1]]) / 2,
+        np.array([[1.0, -1, 1, -1]]) / 2,
+        np.array([[-1.0]]),
+    ]
+    net = gf.nets.MLP.from_weights([factor * w for w in weights])
+    speed = jax.jit(diagnostics.escape_speed)(circle(), net)
+    np.testing.assert_allclose(speed, 0.5, rtol=1e-15)
+    np.testing.assert_allclose(diagnostics.stable_rank(circle(), net), [2, 1, 1], 1e-14)
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.1, 0.5, np.pi / 4, 2.0, -1.3], ids="{:.2f}".format)
+def test_speed_of_rank_one_directions(phi):
+    xi = phi % (np.pi / 4)
+    terms = np.cos(xi + np.pi / 4) - np.cos(xi) + np.cos(xi - np.pi / 4)
+    expected = abs(terms - np.cos(xi - np.pi / 2))
+    first = np.array([[np.cos(phi), np.sin(phi)]])
+    speeds = [
+        diagnostics.escape_speed(
+            circle(),
+            gf.nets.MLP.from_weights([first, np.ones((1, 1)), last * np.ones((1, 1))]),
+        )
+        for last in (1.0, -1.0)
+    ]
+    np.testing.assert_allclose(np.abs(speeds), expected, rtol=1e-12)
+    assert speeds[0] == -speeds[1]
+
+
+# --- Errors ---------------------------------------------------------------------------
+
+
+class WithoutDegree(gf.nets.MLP):
+    """A net that says it is not homogeneous."""
+
+    @property
+    def degree(self):
+        return None
+
+
+@pytest.mark.parametrize("name", ["direction", "escape_speed", "normalised_margin"])
+def test_a_net_without_degree(name):
+    problem, *_ = build(loss="logistic")
+    net = WithoutDegree([4, 5, 3], key=jr.key(0))
+    message = "net is a WithoutDegree without a degree of homogeneity; it"
+    with pytest.raises(ValueError, match=message):
+        getattr(diagnostics, name)(problem, net)
+
+
+@pytest.mark.parametrize("name", ["margin", "normalised_margin"])
+def test_a_regression_has_no_margin(name):
+    problem, net, *_ = build()
+    with pytest.raises(ValueError, match="the squared loss has no margin; use logistic"):
+        getattr(diagnostics, name)(problem, net)
+
+
+def test_a_linear_loss_has_no_logarithm():
+    problem, net, *_ = build(loss="linear")
+    with pytest.raises(ValueError, match="the linear loss has no logarithm"):
+        diagnostics.log_risk(problem, net)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_unknown_normalisation():
+    problem, net, *_ = build()
+    message = re.escape("normalisation='nuclear'; use 'none', 'spectral' or 'frobenius'")
+    with pytest.raises(ValueError, match=message):
+        diagnostics.numerical_rank(problem, net, normalisation="nuclear")

@@ -1,0 +1,384 @@
+"""Networks against naive NumPy, and initialisations against what their names promise."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+import reference
+
+import gfdyn as gf
+
+
+# widths, activation, slopes
+NETS = {
+    "relu": ([3, 5, 4, 2], "relu", [0.0, 0.0]),
+    "leaky": ([3, 5, 4, 2], "leaky_relu(0.1)", [0.1, 0.1]),
+    "identity": ([3, 5, 4, 2], "identity", [1.0, 1.0]),
+    "mixed": (
+        [3, 5, 4, 6, 2],
+        ["relu", "identity", gf.nets.leaky_relu(0.1)],
+        [0.0, 1.0, 0.1],
+    ),
+    "one-hidden": ([3, 5, 2], "relu", [0.0]),
+    "no-hidden": ([3, 2], "relu", []),
+    "width-one": ([1, 1, 1], "relu", [0.0]),
+}
+nets = pytest.mark.parametrize("name", NETS)
+
+
+def build(name):
+    widths, activation, slopes = NETS[name]
+    weights = reference.random_weights(widths)
+    x = np.random.default_rng(1).normal(size=(7, widths[0]))
+    return gf.nets.MLP.from_weights(weights, activation), weights, slopes, x
+
+
+def assert_close(actual, expected, rtol=1e-12, atol=0.0):
+    actual, expected = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol + rtol * np.abs(b).max())
+
+
+# --- Forward and backward -------------------------------------------------------------
+
+
+@nets
+def test_outputs_and_preactivations(name):
+    net, weights, slopes, x = build(name)
+    outputs, preactivations = reference.forward(weights, slopes, x)
+    assert_close(net(jnp.asarray(x)), outputs)
+    assert_close(net.preactivations(jnp.asarray(x)), preactivations)
+
+
+@nets
+def test_gradient_live_and_frozen(name):
+    net, weights, slopes, x = build(name)
+    cotangents = np.random.default_rng(2).normal(size=(7, weights[-1].shape[0]))
+    gates = net.frozen_gates(jnp.asarray(x))
+    expected = reference.backprop(weights, slopes, x, cotangents)
+
+    live = jax.grad(lambda n: jnp.sum(cotangents * n(jnp.asarray(x))))
+    frozen = jax.grad(lambda n: jnp.sum(cotangents * n.forward(jnp.asarray(x), gates)[0]))
+    assert_close(live(net), expected)
+    assert_close(frozen(net), expected)
+
+
+@nets
+def test_frozen_gates_reproduce_the_net_and_do_not_move(name):
+    net, weights, slopes, x = build(name)
+    x = jnp.asarray(x)
+    gates = net.frozen_gates(x)
+    for gate, z in zip(gates, net.preactivations(x), strict=True):
+        assert gate.value.shape == z.shape
+    assert_close(net.forward(x, gates)[0], net(x), rtol=1e-15)
+    # Odd in x with the gates frozen, where a live ReLU net is not.
+    assert_close(net.forward(-x, gates)[0], -net(x), rtol=1e-15)
+    linear = all(slope == 1 for slope in slopes)
+    assert bool(jnp.allclose(net(-x), -net(x))) == linear
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.1, 1.0])
+def test_derivative_at_a_kink_is_the_slope(slope):
+    sigma = gf.nets.PiecewiseLinear(slope)
+    assert jax.grad(sigma)(0.0) == slope
+    assert sigma(jnp.zeros(())) == 0.0
+    assert jax.grad(sigma)(1e-300) == 1.0
+    assert jax.grad(sigma)(-1e-300) == slope
+
+
+def test_gradient_of_a_net_on_its_kinks():
+    weights = [np.array([[1.0, -1.0], [1.0, 1.0]]), np.array([[2.0, 3.0]])]
+    x, cotangents = np.array([[1.0, 1.0], [1.0, -1.0]]), np.ones((2, 1))
+    net = gf.nets.MLP.from_weights(weights)
+    gradient = jax.grad(lambda n: jnp.sum(n(jnp.asarray(x))))(net)
+    # Each neuron sees one sample at z = 0, which must not contribute.
+    np.testing.assert_array_equal(gradient.weights[0], [[2.0, -2.0], [3.0, 3.0]])
+    np.testing.assert_array_equal(gradient.weights[1], [[2.0, 2.0]])
+    assert_close(gradient, reference.backprop(weights, [0.0], x, cotangents), rtol=0)
+
+
+@nets
+@pytest.mark.parametrize("factor, rtol", [(0.5, 0.0), (2.0**-80, 0.0), (3.7, 1e-13)])
+def test_positively_homogeneous_of_its_degree(name, factor, rtol):
+    net, _, slopes, x = build(name)
+    assert net.degree == len(slopes) + 1
+    scaled = jax.tree.map(lambda w: factor * w, net)
+    assert_close(scaled(jnp.asarray(x)), factor**net.degree * net(jnp.asarray(x)), rtol)
+
+
+@nets
+def test_invariants(name):
+    net, weights, slopes, _ = build(name)
+    expected = [
+        after.T @ after - before @ before.T
+        if slope == 1
+        else reference.neuron_balance(before, after)
+        for slope, (before, after) in zip(slopes, reference.pairs(weights), strict=True)
+    ]
+    assert_close(net.invariants(), expected)
+
+
+def test_maps_and_compiles():
+    key, x = jr.key(0), jnp.ones((2, 3))
+
+    @jax.jit
+    def outputs(scale):
+        return gf.nets.MLP([3, 4, 2], key=key, scale=scale)(x)
+
+    scales = jnp.array([0.5, 1.0, 2.0])
+    expected = np.asarray(scales)[:, None, None] ** 2 * np.asarray(outputs(1.0))
+    np.testing.assert_allclose(jax.vmap(outputs)(scales), expected, rtol=1e-14)
+
+
+# --- Structure ------------------------------------------------------------------------
+
+
+def test_structure():
+    net = gf.nets.MLP([4, 3, 2, 5], key=jr.key(0))
+    assert [w.shape for w in net.weights] == [(3, 4), (2, 3), (5, 2)]
+    assert (net.in_size, net.out_size, net.degree) == (4, 5, 3)
+    assert net.parameter_names == ("W1", "W2", "W3")
+    for leaf, weight in zip(jax.tree.leaves(net), net.weights, strict=True):
+        np.testing.assert_array_equal(leaf, weight)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, jnp.asarray], ids=["np", "jnp"])
+def test_from_weights_keeps_the_weights(convert):
+    weights = reference.random_weights([3, 4, 2])
+    net = gf.nets.MLP.from_weights([convert(w) for w in weights])
+    for kept, given in zip(net.weights, weights, strict=True):
+        assert isinstance(kept, jax.Array) and kept.dtype == jnp.float64
+        np.testing.assert_array_equal(kept, given)
+    assert [sigma.name for sigma in net.activations] == ["relu"]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_from_weights_keeps_the_dtype(dtype):
+    net = gf.nets.MLP.from_weights([np.ones((2, 3), dtype), np.ones((1, 2), dtype)])
+    assert all(w.dtype == dtype for w in net.weights)
+    assert net(jnp.ones((4, 3), dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    "spec, slope, name",
+    [
+        ("relu", 0.0, "relu"),
+        ("identity", 1.0, "identity"),
+        ("linear", 1.0, "identity"),
+        ("leaky_relu(0.1)", 0.1, "leaky_relu(0.1)"),
+        ("leaky_relu(-1)", -1.0, "leaky_relu(-1.0)"),
+        (gf.nets.leaky_relu(0.0), 0.0, "relu"),
+        (gf.nets.identity(), 1.0, "identity"),
+    ],
+)
+def test_activation_specifications(spec, slope, name):
+    (sigma,) = gf.nets.MLP([2, 3, 1], key=jr.key(0), activation=spec).activations
+    assert (sigma.slope, sigma.name) == (slope, name)
+    assert sigma.is_linear == (slope == 1)
+
+
+# --- Initialisation -------------------------------------------------------------------
+
+
+def mlp(widths, init=None, seed=0, **options):
+    return gf.nets.MLP(widths, key=jr.key(seed), init=init, **options)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_gaussian_entries(scale):
+    net = mlp([300, 200, 200], scale=scale)
+    for w in net.weights:
+        entries = np.asarray(w).ravel() / scale
+        # Four standard deviations of what 40 000 or more draws show.
+        assert abs(entries.mean()) < 4 / np.sqrt(entries.size)
+        assert abs(entries.std() - 1) < 4 / np.sqrt(2 * entries.size)
+        assert abs((entries**4).mean() - 3) < 4 * np.sqrt(96 / entries.size)
+    square = mlp([200, 200, 200]).weights
+    correlation = np.mean(np.asarray(square[0]) * np.asarray(square[1]))
+    assert abs(correlation) < 4 / 200
+
+
+def test_scale_is_that_of_gaussian_and_seeds_differ():
+    named = mlp([3, 4, 2], gf.nets.gaussian(0.3))
+    assert_close(mlp([3, 4, 2], scale=0.3), named, rtol=0)
+    other = mlp([3, 4, 2], gf.nets.gaussian(0.3), seed=1)
+    assert not np.allclose(named.weights[0], other.weights[0])
+
+
+@pytest.mark.parametrize("ratio", [1.0, 2.0, 7.5])
+def test_outgoing_weights_dominate(ratio):
+    net = mlp([3, 5, 4, 2], gf.nets.dominated(0.1, ratio))
+    first = mlp([3, 5, 4, 2], scale=0.1).weights[0]
+    np.testing.assert_array_equal(net.weights[0], first)
+    for before, after in reference.pairs([np.asarray(w) for w in net.weights]):
+        incoming = np.linalg.norm(before, axis=1)
+        outgoing = np.linalg.norm(after, axis=0)
+        np.testing.assert_allclose(outgoing, ratio * incoming, rtol=1e-14)
+
+
+def test_balanced_neurons():
+    net = mlp([3, 5, 4, 2], gf.nets.balanced(0.1))
+    for before, after in reference.pairs([np.asarray(w) for w in net.weights]):
+        balance = reference.neuron_balance(before, after)
+        np.testing.assert_allclose(balance, 0, atol=1e-14 * np.sum(before**2))
+
+
+@pytest.mark.parametrize("widths", [[3, 8, 1], [3, 5, 6, 2], [2, 64, 3]], ids=str)
+def test_zero_output(widths):
+    net = mlp(widths, gf.nets.zero_output())
+    *_, incoming, outgoing = (np.asarray(w) for w in net.weights)
+    half = widths[-2] // 2
+    np.testing.assert_array_equal(incoming[:half], incoming[half:])
+    np.testing.assert_array_equal(outgoing[:, :half], -outgoing[:, half:])
+    assert np.all(outgoing != 0)
+    x = jr.normal(jr.key(1), (9, widths[0]))
+    # Zero up to the rounding of a sum over the last hidden layer.
+    a = np.maximum(np.asarray(net.preactivations(x)[-1]), 0)
+    terms = a @ np.abs(outgoing).T
+    assert np.all(np.abs(net(x)) <= widths[-2] * np.finfo(float).eps * terms)
+
+
+@pytest.mark.parametrize(
+    "init, rtol",
+    [
+        (gf.nets.gaussian(1.0), 0),
+        (gf.nets.gaussian(0.1), 3e-7),
+        (gf.nets.balanced(0.1), 3e-6),
+        (gf.nets.dominated(0.1, 3.0), 3e-6),
+        (gf.nets.zero_output(0.1), 3e-7),
+    ],
+    ids=["gaussian-1", "gaussian-0.1", "balanced", "dominated", "zero_output"],
+)
+def test_one_seed_is_one_net_in_every_precision(init, rtol):
+    single = mlp([3, 4, 4, 2], init, dtype=jnp.float32)
+    double = mlp([3, 4, 4, 2], init, dtype=jnp.float64)
+    for a, b in zip(single.weights, double.weights, strict=True):
+        assert (a.dtype, b.dtype) == (jnp.float32, jnp.float64)
+        np.testing.assert_allclose(a, b, rtol=rtol)
+
+
+def test_default_dtype_is_that_of_jax():
+    assert mlp([2, 3, 1]).weights[0].dtype == jnp.result_type(float)
+
+
+# --- Norms ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-80, 1.0, 1e80, 1e300])
+def test_norm(factor):
+    weights = reference.random_weights([3, 4, 2])
+    net = gf.nets.MLP.from_weights([factor * w for w in weights])
+    expected = factor * np.sqrt(sum(np.sum(w**2) for w in weights))
+    np.testing.assert_allclose(gf.nets.norm(net), expected, rtol=1e-14)
+
+
+def test_norm_of_zero_and_its_gradient_elsewhere():
+    net = gf.nets.MLP.from_weights([np.zeros((2, 3)), np.zeros((1, 2))])
+    assert gf.nets.norm(net) == 0
+    weights = [np.array([[2.0, -2.0], [1.0, 0.0]]), np.array([[0.0, 4.0]])]
+    gradient = jax.grad(gf.nets.norm)(gf.nets.MLP.from_weights(weights))
+    assert_close(gradient, [w / 5 for w in weights], rtol=1e-15)
+
+
+@pytest.mark.parametrize("value", [1e-80, 1.0, 1e80])
+@pytest.mark.parametrize("start", [1e-80, 1.0, 1e80])
+def test_scaled_to_norm(start, value):
+    weights = reference.random_weights([3, 4, 2])
+    net = gf.nets.MLP.from_weights([start * w for w in weights])
+    scaled = gf.nets.scaled_to_norm(net, value)
+    np.testing.assert_allclose(gf.nets.norm(scaled), value, rtol=1e-14)
+    length = np.sqrt(sum(np.sum(w**2) for w in weights))
+    assert_close(scaled, [w / length * value for w in weights], rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2.0, np.float64(2.0), jnp.array(2.0, jnp.float32)],
+    ids=["python", "float64", "float32"],
+)
+def test_scaled_to_norm_keeps_the_dtype(value):
+    net = mlp([3, 4, 2], dtype=jnp.float32)
+    scaled = gf.nets.scaled_to_norm(net, value)
+    assert all(w.dtype == jnp.float32 for w in scaled.weights)
+    np.testing.assert_allclose(gf.nets.norm(scaled), 2.0, rtol=1e-6)
+
+
+# --- Errors ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("widths", [[], [3], [3, 0, 1], [3, -2, 1]], ids=str)
+def test_widths_that_are_no_network(widths):
+    message = re.escape(f"widths={widths} does not describe a network; give at least")
+    with pytest.raises(ValueError, match=message):
+        mlp(widths)
+
+
+@pytest.mark.parametrize("name", ["tanh", "ReLU", "leaky_relu", "leaky_relu(a)", ""])
+def test_unknown_activation(name):
+    message = re.escape(f"activation={name!r} is unknown; use 'relu', 'identity'")
+    with pytest.raises(ValueError, match=message):
+        mlp([2, 3, 1], activation=name)
+
+
+@pytest.mark.parametrize("names", [["relu"], ["relu"] * 3, []], ids=len)
+def test_wrong_number_of_activations(names):
+    message = f"activation lists {len(names)} entries for 2 hidden layers; give one"
+    with pytest.raises(ValueError, match=message):
+        mlp([2, 3, 3, 1], activation=names)
+    with pytest.raises(ValueError, match=message):
+        gf.nets.MLP.from_weights([np.eye(2)] * 3, activation=names)
+
+
+@pytest.mark.parametrize("slope", [np.inf, np.nan])
+def test_slope_that_is_not_finite(slope):
+    with pytest.raises(ValueError, match="slope must be a finite number, got"):
+        gf.nets.leaky_relu(slope)
+
+
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        ([], "weights is empty; give at least one matrix"),
+        (
+            [np.ones((4, 3)), np.ones((1, 5))],
+            "weights[1] has shape (1, 5) but weights[0] has 4 rows; W_l must be",
+        ),
+        (
+            [np.ones((4, 3)), np.ones((4, 4)), np.ones((3, 1))],
+            "weights[2] has shape (3, 1) but weights[1] has 4 rows",
+        ),
+        (
+            [np.ones((4, 3), np.float32), np.ones((1, 4))],
+            "weights[1] is float64 but weights[0] is float32; cast them to one dtype",
+        ),
+        (
+            [np.eye(2, dtype=np.int64), np.ones((1, 2))],
+            "weights[0] has shape (2, 2) and dtype int64; each must be a floating",
+        ),
+        (
+            [np.ones((4, 3)), np.ones(4)],
+            "weights[1] has shape (4,) and dtype float64; each must be a floating",
+        ),
+    ],
+    ids=["empty", "chain", "chain-transposed", "dtypes", "integers", "vector"],
+)
+def test_weights_that_are_no_network(weights, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        gf.nets.MLP.from_weights(weights)
+
+
+@pytest.mark.parametrize("widths", [[2, 3, 1], [2, 4, 5, 1], [2, 1]], ids=str)
+def test_zero_output_needs_pairs(widths):
+    message = re.escape(f"widths={widths}: zero_output pairs the neurons")
+    with pytest.raises(ValueError, match=message):
+        mlp(widths, gf.nets.zero_output())
+
+
+@pytest.mark.parametrize("ratio", [0.5, -1.0, np.nan])
+def test_ratio_below_one(ratio):
+    with pytest.raises(ValueError, match=f"ratio={ratio} must be at least 1"):
+        gf.nets.dominated(1.0, ratio)
