@@ -1,0 +1,368 @@
+"""The shape of the package: import order, import-time effects, classes, docstrings."""
+
+import ast
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gfdyn as gf
+
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "gfdyn"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# A module imports only modules that stand before it here.
+ORDER = (
+    "_lanczos",
+    "nets._activation",
+    "nets._base",
+    "nets._initialisation",
+    "nets._mlp",
+    "nets",
+    "_mnist",
+    "data",
+    "losses",
+    "_problem",
+    "flows._base",
+    "flows._escape",
+    "flows._gradient",
+    "flows",
+    "solvers._base",
+    "solvers._adaptive",
+    "solvers",
+    "stopping",
+    "_results",
+    "_time",
+    "_certificate",
+    "_saving",
+    "_integrate",
+    "_dataset",
+    "_serialise",
+    "_trajectory",
+    "_solve",
+    "_descent",
+    "_distance",
+    "diagnostics._balance",
+    "diagnostics._classification",
+    "diagnostics._energy",
+    "diagnostics._escape",
+    "diagnostics._features",
+    "diagnostics._spectra",
+    "diagnostics",
+    "plotting",
+    "cli",
+)
+# Diagnostics measure a net on a problem, and know of nothing else.
+BEHIND_DIAGNOSTICS = {"_lanczos", "_problem", "nets"}
+# Imports inside functions, (module, what), each for a reason given there.
+LATE_IMPORTS = {("data", "sklearn.datasets")}
+
+
+def name_of(path: Path) -> str:
+    """The module of a file, without the package's own name: `nets._mlp`; "" for gfdyn."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+TREES = {name_of(path): ast.parse(path.read_text("utf-8")) for path in FILES}
+PACKAGES = {name_of(path) for path in FILES if path.name == "__init__.py"}
+MODULES = sorted(TREES)
+
+
+def imports(module: str, tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """The absolute names of what is imported: modules, or names out of them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                here = ["gfdyn", *module.split(".")] if module else ["gfdyn"]
+                up = node.level - (module in PACKAGES)
+                base = ".".join([*here[: len(here) - up], *filter(None, [node.module])])
+            yield from ((node, f"{base}.{alias.name}") for alias in node.names)
+
+
+def own_imports(module: str) -> set[str]:
+    """The modules of the package that a module imports."""
+    found = set()
+    for _, target in imports(module, TREES[module]):
+        if target.split(".")[0] == "gfdyn":
+            inner = target.removeprefix("gfdyn").removeprefix(".")
+            while inner and inner not in TREES:
+                inner = inner.rpartition(".")[0]
+            found.add(inner)
+    return found
+
+
+def test_every_module_has_a_place_in_the_order():
+    assert set(ORDER) | {""} == set(TREES), "give new modules a place in ORDER"
+
+
+@pytest.mark.parametrize("module", ORDER)
+def test_imports_point_one_way(module):
+    before = set(ORDER[: ORDER.index(module)])
+    assert own_imports(module) <= before
+
+
+def test_diagnostics_know_only_problem_and_net():
+    for module in MODULES:
+        if module.startswith("diagnostics."):
+            assert own_imports(module) <= BEHIND_DIAGNOSTICS, module
+
+
+def test_plotting_draws_any_dataset():
+    assert not own_imports("plotting")
+
+
+def test_only_the_command_imports_the_command():
+    for module in MODULES:
+        assert not own_imports(module) & {"cli", "plotting"} or module == "cli"
+
+
+def test_late_imports_are_listed():
+    late = set()
+    for module, tree in TREES.items():
+        functions = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        ]
+        for function in functions:
+            for _, target in imports(module, function):
+                late.add((module, target.rpartition(".")[0] or target))
+    assert late == LATE_IMPORTS
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_star_imports(module):
+    assert not any(target.endswith(".*") for _, target in imports(module, TREES[module]))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_global_is_touched(module):
+    """No settings of jax but by the command, no pyplot, no pickle."""
+    tree = TREES[module]
+    targets = {target for _, target in imports(module, tree)}
+    attributes = {
+        ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+    }
+    everything = targets | attributes
+    for word in ("pyplot", "pickle", "cloudpickle", "dill", "joblib", "environ", "global"):
+        assert not any(word in name.split(".") for name in everything), word
+    if module != "cli":
+        assert not any(name.startswith("jax.config") for name in everything)
+    assert not any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(tree))
+
+
+MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+MAKERS = {"list", "dict", "set", "defaultdict", "deque", "Counter", "OrderedDict"}
+
+
+def is_mutable(value: ast.expr | None) -> bool:
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func).rpartition(".")[2] in MAKERS
+    return isinstance(value, MUTABLE)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_mutable_state_in_modules(module):
+    """Containers at module or class level are constants, named in capitals."""
+    scopes = [TREES[module], *(c for c in ast.walk(TREES[module]) if is_class(c))]
+    for scope in scopes:
+        for node in scope.body:  # pyright: ignore[reportAttributeAccessIssue]
+            if isinstance(node, ast.Assign | ast.AnnAssign) and is_mutable(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    name = ast.unparse(target)
+                    assert re.fullmatch(r"_?[A-Z][A-Z0-9_]*", name), name
+
+
+def is_class(node: ast.AST) -> bool:
+    return isinstance(node, ast.ClassDef)
+
+
+CLASSES = {
+    node.name: node
+    for tree in TREES.values()
+    for node in ast.walk(tree)
+    if isinstance(node, ast.ClassDef)
+}
+
+
+def bases(name: str) -> list[str]:
+    """The bases as they are written, without the modules of the package before them."""
+    written = [ast.unparse(base).split(".") for base in CLASSES[name].bases]
+    return [".".join(part for part in base if part not in TREES) for base in written]
+
+
+def own_ancestors(name: str) -> set[str]:
+    direct = {base for base in bases(name) if base in CLASSES}
+    return direct.union(*(own_ancestors(base) for base in direct))
+
+
+def is_module(name: str) -> bool:
+    return any("eqx.Module" in bases(each) for each in {name} | own_ancestors(name))
+
+
+def members(name: str) -> dict[str, bool]:
+    """Each member of a class body, and whether it is abstract."""
+    found = {}
+    for node in CLASSES[name].body:
+        if isinstance(node, ast.FunctionDef):
+            decorators = {ast.unparse(d) for d in node.decorator_list}
+            found[node.name] = "abc.abstractmethod" in decorators
+        elif isinstance(node, ast.AnnAssign):
+            annotation = ast.unparse(node.annotation)
+            found[ast.unparse(node.target)] = annotation.startswith("eqx.Abstract")
+    return found
+
+
+EQUINOX = sorted(name for name in CLASSES if is_module(name))
+
+
+def test_class_names_are_unique():
+    """Files name classes, and so does the table above."""
+    count = sum(is_class(node) for tree in TREES.values() for node in ast.walk(tree))
+    assert count == len(CLASSES)
+    assert {"Trajectory", "MLP", "EscapeFlow", "Problem", "Polar"} <= set(EQUINOX)
+
+
+@pytest.mark.parametrize("name", EQUINOX)
+def test_classes_are_abstract_or_final(name):
+    heirs = [other for other in CLASSES if name in bases(other)]
+    if name.startswith("Abstract"):
+        assert any(members(name).values()), f"{name} has no abstract member"
+        assert heirs, f"{name} is never implemented"
+    else:
+        assert not heirs, f"{name} is subclassed by {heirs}"
+        assert not any(members(name).values()), f"{name} has abstract members"
+
+
+@pytest.mark.parametrize("name", EQUINOX)
+def test_concrete_members_are_not_overridden(name):
+    for ancestor in own_ancestors(name):
+        concrete = {m for m, abstract in members(ancestor).items() if not abstract}
+        assert not concrete & set(members(name)), f"{name} overrides {ancestor}'s"
+
+
+def test_no_super_calls():
+    """But in exceptions, which are not ours to design."""
+    for name, node in CLASSES.items():
+        if name in EQUINOX:
+            assert not any(
+                isinstance(call, ast.Call) and ast.unparse(call.func) == "super"
+                for call in ast.walk(node)
+            ), name
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """Modules, and what they hold of public classes, functions and methods."""
+    for module, tree in TREES.items():
+        yield f"gfdyn.{module}".rstrip("."), tree
+        scopes: list[tuple[str, Any]] = [(module, tree)]
+        while scopes:
+            prefix, scope = scopes.pop()
+            for node in scope.body:
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    continue
+                if node.name.startswith("_"):
+                    continue
+                yield f"{prefix}.{node.name}", node
+                if isinstance(node, ast.ClassDef):
+                    scopes.append((f"{prefix}.{node.name}", node))
+
+
+DOCUMENTED = dict(documented())
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTED))
+def test_docstrings(name):
+    """Each says in its first paragraph, of three lines at most, what it is about."""
+    docstring = ast.get_docstring(DOCUMENTED[name])
+    assert docstring, f"{name} has no docstring"
+    summary = docstring.split("\n\n")[0]
+    assert len(summary.splitlines()) <= 3, f"{name}: {summary!r}"
+    assert summary.rstrip().endswith((".", ":")), f"{name}: {summary!r}"
+
+
+def test_version_stands_in_one_place():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert gf.__version__ == project["version"]
+    for module, tree in TREES.items():
+        assigned = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and "version" in ast.unparse(node.targets[0])
+        ]
+        for node in assigned:
+            assert not isinstance(node.value, ast.Constant), module
+
+
+def test_package_is_typed():
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_public_names_are_reexported_plainly():
+    """`X as X`, and no logic, in every `__init__`."""
+    for module in PACKAGES:
+        for node in TREES[module].body:
+            if isinstance(node, ast.ImportFrom) and node.level:
+                assert all(alias.asname == alias.name for alias in node.names), module
+            elif module:
+                assert isinstance(node, ast.Expr), ast.unparse(node)
+
+
+WATCH = """
+import json, sys
+import diffrax, equinox, jax, jaxtyping, matplotlib, optax, tqdm.auto, xarray
+before = dict(jax.config.values)
+import {modules}
+after = dict(jax.config.values)
+print(json.dumps({{
+    "changed": [name for name in before if before[name] != after.get(name)],
+    "loaded": [name for name in {suspects!r} if name in sys.modules],
+}}))
+"""
+
+
+@pytest.mark.parametrize("modules", ["gfdyn", "gfdyn.plotting, gfdyn.cli"])
+def test_import_has_no_effects(modules):
+    """Settings stay, pyplot and scikit-learn are not loaded, no backend is started: to do
+    so would raise, there is none of that name."""
+    suspects = ["matplotlib.pyplot", "sklearn"]
+    result = subprocess.run(
+        [sys.executable, "-c", WATCH.format(modules=modules, suspects=suspects)],
+        env=os.environ | {"JAX_PLATFORMS": "no_such_platform"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == {"changed": [], "loaded": []}
+
+
+def test_a_backend_of_no_name_would_be_noticed():
+    result = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.numpy.zeros(())"],
+        env=os.environ | {"JAX_PLATFORMS": "no_such_platform"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode != 0 and "no_such_platform" in result.stderr
+
+
+def test_every_module_can_be_imported():
+    for module in MODULES:
+        importlib.import_module(f"gfdyn.{module}".rstrip("."))

@@ -1,0 +1,159 @@
+"""Gradient flow against closed forms: balance, decay, clocks, normalisation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from fixtures import all_active, distance, linear_problem, rows, sliding, tight
+
+import gfdyn as gf
+
+
+def linear_net(depth: int = 3, seed: int = 0) -> gf.nets.MLP:
+    widths = [4, *[3] * (depth - 1), 2]
+    net = gf.nets.MLP(widths, key=jax.random.key(seed), activation="identity")
+    return gf.nets.scaled_to_norm(net, 1.5)
+
+
+def test_one_layer_has_a_closed_form():
+    """W(t) − W* = (W(0) − W*) e^{−Σt}, Σ = XᵀX/N, for linear regression."""
+    rng = np.random.default_rng(0)
+    x, y, w = rng.normal(size=(9, 3)), rng.normal(size=(9, 2)), rng.normal(size=(2, 3))
+    problem = gf.Problem(gf.Dataset(x, y), gf.losses.squared)
+    net = gf.nets.MLP.from_weights([w])
+    traj = gf.solve(gf.GradientFlow(problem), net, ts=[0.5, 2.0], solver=tight())
+    covariance = x.T @ x / 9
+    values, vectors = np.linalg.eigh(covariance)
+    best = np.linalg.solve(covariance, x.T @ y / 9).T
+    for i, t in enumerate((0.5, 2.0)):
+        decay = vectors @ np.diag(np.exp(-t * values)) @ vectors.T
+        expected = best + (w - best) @ decay
+        np.testing.assert_allclose(traj.net.weights[0][i], expected, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("rtol", [1e-4, 1e-7, 1e-10])
+def test_neuron_balance_is_conserved(rtol):
+    problem, net = all_active(3, noise=0.3)
+    flow = gf.GradientFlow(problem)
+    traj = gf.solve(flow, net, t1=5.0, solver=tight(rtol))
+    assert traj.certificate.balance_drift <= 10 * rtol
+
+
+@pytest.mark.parametrize("decay", [0.01, 0.1])
+def test_balance_decays_with_weight_decay(decay):
+    """The neuron balance falls as e^{−4λt} under the penalty λ‖θ‖²."""
+    problem, net = all_active(3, noise=0.3)
+    flow = gf.GradientFlow(problem, weight_decay=decay)
+    record = {"balance": gf.diagnostics.neuron_balance}
+    traj = gf.solve(flow, net, t1=5.0, record=record, solver=tight(1e-8))
+    for balance in traj.records["balance"]:
+        expected = np.exp(-4 * decay * np.asarray(traj.ts))[:, None] * np.asarray(
+            balance[:1]
+        )
+        np.testing.assert_allclose(balance, expected, atol=10 * 1e-8 * 3)
+    assert traj.certificate.balance_drift <= 10 * 1e-8
+
+
+def test_full_balance_is_conserved_for_linear_nets_only():
+    problem, _ = linear_problem()
+    record = {"balance": gf.diagnostics.balance}
+    traj = gf.solve(
+        gf.GradientFlow(problem), linear_net(), t1=5.0, record=record, solver=tight(1e-8)
+    )
+    for matrices in traj.records["balance"]:
+        assert np.abs(np.asarray(matrices - matrices[:1])).max() <= 1e-6
+    problem, net = sliding()
+    traj = gf.solve(
+        gf.GradientFlow(problem), net, t1=5.0, record=record, solver=tight(1e-4)
+    )
+    off_diagonal = np.asarray(
+        traj.records["balance"][0][-1] - traj.records["balance"][0][0]
+    )
+    assert np.abs(off_diagonal - np.diag(np.diag(off_diagonal))).max() >= 1e-2
+    assert np.abs(np.diag(off_diagonal)).max() <= 1e-2
+
+
+def test_sum_only_rescales_time():
+    problem, net = all_active(3, noise=0.3)
+    total = gf.Problem(problem.data, gf.losses.squared, reduction="sum")
+    n = problem.data.x.shape[0]
+    mean = gf.solve(gf.GradientFlow(problem), net, ts=[0.7, 4.0], solver=tight())
+    sum_ = gf.solve(gf.GradientFlow(total), net, ts=[0.7 / n, 4.0 / n], solver=tight())
+    for i in range(2):
+        assert distance(rows(mean.net, i), rows(sum_.net, i)) <= 1e-8
+
+
+@pytest.mark.parametrize("clock", ["loss", "arc"])
+@pytest.mark.parametrize("decay", [0.0, 0.05])
+def test_clocks_agree_with_physical_time(clock, decay):
+    problem, net = all_active(2, noise=0.3)
+    problem = gf.Problem(
+        gf.Dataset(problem.data.x, jnp.ones_like(problem.data.y)), gf.losses.logistic
+    )
+    flow = gf.GradientFlow(problem, weight_decay=decay, clock=clock)
+    other = gf.solve(flow, net, ts=jnp.linspace(0, 2, 5), solver=tight())
+    times = jnp.exp(other.log_time)
+    physical = gf.solve(
+        gf.GradientFlow(problem, weight_decay=decay), net, ts=times, solver=tight()
+    )
+    for i in range(5):
+        assert distance(rows(other.net, i), rows(physical.net, i)) <= 1e-7
+    if clock == "arc":
+        fine = gf.solve(flow, net, ts=jnp.linspace(0, 2, 400), solver=tight(1e-8))
+        steps = jax.tree.map(lambda w: np.diff(np.asarray(w), axis=0), fine.net)
+        length = np.sqrt(sum(np.sum(w**2, axis=(1, 2)) for w in steps.weights)).sum()
+        assert abs(length - 2.0) <= 1e-4
+
+
+def test_loss_clock_reaches_margins_of_ten_thousand():
+    """One sample, one weight, exponential loss: w(t) = log(t + e^{w₀}), so that log R = −w.
+
+    In the clock of the loss log R falls at rate 1: a risk of e^−10000 is reached.
+    """
+    problem = gf.Problem(gf.Dataset([[1.0]], [[1.0]]), gf.losses.exponential)
+    net = gf.nets.MLP.from_weights([jnp.asarray([[0.5]])])
+    flow = gf.GradientFlow(problem, clock="loss")
+    record = {"log_risk": gf.diagnostics.log_risk}
+    ts = jnp.asarray([1.0, 100.0, 1e4])
+    traj = gf.solve(flow, net, ts=ts, record=record, solver=tight())
+    np.testing.assert_allclose(traj.records["log_risk"], -0.5 - np.asarray(ts), rtol=1e-9)
+    # t = e^{w(τ)} − e^{w₀}, in logs.
+    np.testing.assert_allclose(
+        traj.log_time, 0.5 + np.asarray(ts) + np.log1p(-np.exp(-np.asarray(ts))), rtol=1e-9
+    )
+    assert traj.certificate.energy_residual <= 1e-8
+
+
+def test_float32_keeps_its_dtype_and_its_accuracy():
+    problem, net = all_active(3, noise=0.3)
+    exact = gf.solve(gf.GradientFlow(problem), net, ts=[1.0, 3.0], solver=tight())
+    single = gf.Problem(problem.data.astype(jnp.float32), gf.losses.squared)
+    net = jax.tree.map(lambda w: w.astype(jnp.float32), net)
+    for flow in (
+        gf.GradientFlow(single),
+        gf.GradientFlow(single, clock="loss"),
+        gf.GradientFlow(single, clock="arc", weight_decay=0.1),
+    ):
+        traj = gf.solve(flow, net, ts=[1.0, 3.0], solver=gf.solvers.Adaptive(rtol=1e-5))
+        floats = [a for a in jax.tree.leaves(traj) if jnp.issubdtype(a.dtype, jnp.floating)]
+        assert {a.dtype for a in floats} == {jnp.dtype(jnp.float32)}
+        assert traj.certificate.energy_residual <= 100 * 1e-5
+        assert traj.certificate.balance_drift <= 10 * 1e-5
+    traj = gf.solve(
+        gf.GradientFlow(single), net, ts=[1.0, 3.0], solver=gf.solvers.Adaptive(rtol=1e-5)
+    )
+    wide = jax.tree.map(lambda w: w.astype(jnp.float64), rows(traj.net, 1))
+    assert distance(wide, rows(exact.net, 1)) <= 1e-4
+
+
+@pytest.mark.parametrize("clock", ["Physical", "tau"])
+def test_unknown_clock(clock):
+    problem, _ = linear_problem()
+    with pytest.raises(ValueError, match=f"clock='{clock}'.*'physical', 'loss' or 'arc'"):
+        gf.GradientFlow(problem, clock=clock)
+
+
+def test_negative_weight_decay():
+    problem, _ = linear_problem()
+    with pytest.raises(ValueError, match="weight_decay=-0.1 must be 0 or positive"):
+        gf.GradientFlow(problem, weight_decay=-0.1)
