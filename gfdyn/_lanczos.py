@@ -22,18 +22,24 @@ def extremal_eigenvalues(
     basis = jnp.zeros((iterations + 1, size), dtype)
     basis = basis.at[0].set(start / jnp.linalg.norm(start))
 
-    def step(basis: Array, i: Array) -> tuple[Array, tuple[Array, Array]]:
+    def step(
+        carry: tuple[Array, Array], i: Array
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        basis, scale = carry
         w = product(basis[i])
+        scale = jnp.maximum(scale, jnp.max(jnp.abs(w)))
         diagonal = w @ basis[i]
         for _ in range(2):
             w = w - basis.T @ (basis @ w)
         length = jnp.linalg.norm(w)
         # The space is exhausted when nothing is left: the chain ends there.
-        alive = length > jnp.finfo(dtype).eps * jnp.maximum(jnp.abs(diagonal), 1.0)
+        alive = length > jnp.finfo(dtype).eps * scale
         following = jnp.where(alive, w / jnp.where(alive, length, 1.0), 0.0)
-        return basis.at[i + 1].set(following), (diagonal, jnp.where(alive, length, 0.0))
+        basis = basis.at[i + 1].set(following)
+        return (basis, scale), (diagonal, jnp.where(alive, length, 0.0))
 
-    _, (diagonal, off) = jax.lax.scan(step, basis, jnp.arange(iterations))
+    first = basis, jnp.zeros((), dtype)
+    _, (diagonal, off) = jax.lax.scan(step, first, jnp.arange(iterations))
     # Rows after the end of the chain get a value from inside the spectrum.
     inside = jnp.cumprod(jnp.concatenate([jnp.ones((1,), dtype), jnp.sign(off[:-1])]))
     diagonal = jnp.where(inside > 0, diagonal, diagonal[0])

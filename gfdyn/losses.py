@@ -51,9 +51,13 @@ class Squared(AbstractLoss):
 
     def log_values(self, outputs: Outputs, targets: Outputs) -> PerSample:
         """log ½‖f − y‖², −∞ (with gradient 0) where a sample is fitted exactly."""
-        values = self.values(outputs, targets)
-        fitted = values == 0
-        return jnp.where(fitted, -jnp.inf, jnp.log(jnp.where(fitted, 1.0, values)))
+        residuals = outputs - targets
+        largest = jax.lax.stop_gradient(jnp.max(jnp.abs(residuals), axis=-1))
+        fitted = largest == 0
+        unit = jnp.where(fitted, 1.0, largest)
+        values = 0.5 * jnp.sum((residuals / unit[:, None]) ** 2, axis=-1)
+        values = jnp.where(fitted, 1.0, values)
+        return jnp.where(fitted, -jnp.inf, jnp.log(values) + 2 * jnp.log(unit))
 
     def margins(self, outputs: Outputs, targets: Outputs) -> PerSample:
         """Raises: a regression has no margin."""
@@ -181,7 +185,8 @@ def log_softplus(u: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """
     far = u < -30
     near = jnp.where(far, 0.0, u)
-    return jnp.where(far, u - 0.5 * jnp.exp(u), jnp.log(jax.nn.softplus(near)))
+    below = jnp.where(far, u, -30.0)
+    return jnp.where(far, below - 0.5 * jnp.exp(below), jnp.log(jax.nn.softplus(near)))
 
 
 def _columns(y: Array) -> Array:

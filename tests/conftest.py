@@ -1,6 +1,7 @@
 """Double precision, and no silent promotion of dtypes or ranks."""
 
 import jax
+import jaxtyping
 import pytest
 
 import gfdyn as gf
@@ -11,10 +12,12 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
-@pytest.fixture(autouse=True)
-def _bounded_memory():
-    """Compiled programs of finished tests are dropped now and then."""
+@pytest.fixture
+def unhooked():
+    """Without the type checker of the tests, as users run it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
     yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -1,5 +1,8 @@
 """Problems with known answers, and tolerances."""
 
+from typing import Any
+
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -72,3 +75,9 @@ def distance(a: gf.nets.AbstractNet, b: gf.nets.AbstractNet) -> float:
 def rows(net: gf.nets.AbstractNet, i: int) -> gf.nets.AbstractNet:
     """The i-th net of a stack."""
     return jax.tree.map(lambda leaf: leaf[i], net)
+
+
+def float_dtypes(tree: Any) -> set[np.dtype]:
+    """The floating dtypes of all arrays of a pytree."""
+    arrays = jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
+    return {a.dtype for a in arrays}

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fixtures import all_active, rows, tight
+from fixtures import all_active, float_dtypes, rows, tight
 
 import gfdyn as gf
 
@@ -26,7 +26,7 @@ def by_hand(problem, net, rates, decay=0.0):
 
 @pytest.mark.parametrize(
     "optimizer",
-    [0.05, optax.sgd(0.05), lambda step: 0.05],
+    [0.05, optax.sgd(0.05), lambda step: jnp.asarray(0.05)],
     ids=["rate", "optax", "schedule"],
 )
 def test_equals_numpy(teacher, optimizer):
@@ -43,7 +43,7 @@ def test_equals_numpy(teacher, optimizer):
 def test_schedules_add_up_to_the_time(teacher):
     net = gf.nets.MLP([4, 5, 2], key=jax.random.key(0), scale=0.5)
     rates = [0.1 / (1 + k) for k in range(20)]
-    schedule = lambda step: 0.1 / (1.0 + step)  # noqa: E731
+    schedule = lambda step: 0.1 / (1.0 + jnp.asarray(step, float))  # noqa: E731
     ours = gf.descend(teacher, net, schedule, 20)
     optaxs = gf.descend(teacher, net, optax.sgd(schedule), 20)
     for traj in (ours, optaxs):
@@ -133,8 +133,7 @@ def test_float32(teacher):
     net = gf.nets.MLP([4, 5, 2], key=jax.random.key(0), dtype=jnp.float32, scale=0.5)
     for optimizer in (0.05, optax.sgd(0.05, momentum=0.9), gf.NormScaledRate(0.05)):
         traj = gf.descend(problem, net, optimizer, 5)
-        floats = [a for a in jax.tree.leaves(traj) if jnp.issubdtype(a.dtype, jnp.floating)]
-        assert {a.dtype for a in floats} == {jnp.dtype(jnp.float32)}
+        assert float_dtypes(traj) == {jnp.dtype(jnp.float32)}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import re
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import jaxtyping
 import numpy as np
 import pytest
 import reference
@@ -39,14 +38,6 @@ def build(name="relu", loss="squared", dtype=np.float64):
     problem = gf.Problem(data, getattr(gf.losses, loss))
     net = gf.nets.MLP.from_weights([w.astype(dtype) for w in weights], activation)
     return problem, net, weights, slopes
-
-
-@pytest.fixture
-def unhooked():
-    """Without the type checker of the tests, as users run it."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def scaled(net, factor):

@@ -8,6 +8,7 @@ from fixtures import (
     all_active,
     all_active_speed,
     distance,
+    float_dtypes,
     linear_escape,
     linear_problem,
     rows,
@@ -117,7 +118,7 @@ def test_speed_is_monotone_at_the_rate_of_the_tangential_gradient():
     speed = np.asarray(traj.measure(gf.diagnostics.escape_speed))
     assert np.all(np.diff(speed) >= -1e-10)
     rates = [
-        flow.velocity(jax.tree.map(lambda a: a[i], traj.positions)) for i in (100, 200)
+        flow.velocity(jax.tree.map(lambda a, i=i: a[i], traj.positions)) for i in (100, 200)
     ]
     for i, rate in zip((100, 200), rates, strict=True):
         h = float(times[1] - times[0])
@@ -182,10 +183,7 @@ def test_float32_escape_from_a_tiny_scale():
         solver=gf.solvers.Adaptive(rtol=1e-4),
     )
     assert traj.stopped_by == "RiskBelow"
-    leaves = [
-        leaf for leaf in jax.tree.leaves(traj) if jnp.issubdtype(leaf.dtype, jnp.floating)
-    ]
-    assert {leaf.dtype for leaf in leaves} == {jnp.dtype(jnp.float32)}
+    assert float_dtypes(traj) == {jnp.dtype(jnp.float32)}
     assert traj.certificate.energy_residual <= 100 * 1e-4
     assert traj.certificate.balance_drift <= 10 * 1e-4
 

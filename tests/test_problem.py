@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import jaxtyping
 import numpy as np
 import pytest
 import reference
@@ -44,14 +43,6 @@ def build(loss, reduction="mean", activation="relu"):
     problem = gf.Problem(data, getattr(gf.losses, loss), reduction=reduction)
     net = gf.nets.MLP.from_weights(WEIGHTS, spec)
     return problem, net, (loss, WEIGHTS, slopes, X, TARGETS[loss], reduction)
-
-
-@pytest.fixture
-def unhooked():
-    """Without the type checker of the tests, as users run it."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 # --- Risk and gradients ---------------------------------------------------------------

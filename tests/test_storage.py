@@ -1,6 +1,5 @@
 """Trajectories as labelled datasets and as files: exact, atomic, and clear when broken."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -11,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -441,11 +439,12 @@ def test_net_of_a_class_of_ones_own(tmp_path):
     assert leftovers(tmp_path) == []
 
 
-def test_class_that_only_shares_a_name(made, tmp_path):
+def test_class_that_only_shares_a_name(tmp_path):
     """It would come back as another class."""
-    namesake = type("MLP", (eqx.Module,), {"__annotations__": {}, "__doc__": ""})
-    traj = dataclasses.replace(made(descent), final_position=namesake())
-    with pytest.raises(TypeError, match="final_position is a MLP"):
+    namesake = type("MLP", (Foreign,), {})
+    problem = gf.Problem(gf.data.xor(), gf.losses.squared)
+    traj = gf.descend(problem, namesake(jnp.ones((1, 2))), 0.1, 1)
+    with pytest.raises(TypeError, match="positions is a MLP"):
         traj.save(tmp_path / "trajectory.nc")
 
 

@@ -4,13 +4,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._problem import Problem
-from ..nets import AbstractNet
+from ..nets import AbstractNet, norm
 
 
 def layer_norms(problem: Problem, net: AbstractNet) -> Float[Array, " layers"]:
     """‖W_l‖_F, l = 1, …, L."""
     del problem
-    return jnp.stack([jnp.linalg.norm(w) for w in net.weights])
+    return jnp.stack([norm(w) for w in net.weights])
 
 
 def neuron_balance(

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._problem import Problem
-from ..nets import AbstractNet, norm
+from ..nets import AbstractNet, scaled_to_norm
 
 
 Scalar = Float[Array, ""]
@@ -32,4 +32,4 @@ def normalised_margin(problem: Problem, net: AbstractNet) -> Scalar:
             f"net is a {type(net).__name__} without a degree of homogeneity; its margin "
             "cannot be normalised."
         )
-    return margin(problem, net) / norm(net) ** net.degree
+    return margin(problem, scaled_to_norm(net, 1.0))

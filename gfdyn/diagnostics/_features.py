@@ -33,12 +33,11 @@ def kink_count(
     """
     x, counts = problem.data.x, []
     entering = x
-    for w, sigma, z in zip(
-        net.weights[:-1], net.activations, net.preactivations(x), strict=True
-    ):
-        size = (
-            jnp.linalg.norm(entering, axis=1)[:, None] * jnp.linalg.norm(w, axis=1)[None, :]
-        )
+    for w, sigma in zip(net.weights[:-1], net.activations, strict=True):
+        # Both scaled into range, so that tiny nets have kinks too.
+        entering, w = _scaled(entering), _scaled(w)
+        z = entering @ w.T
+        size = _row_norms(entering)[:, None] * _row_norms(w)[None, :]
         near = (jnp.abs(z) <= threshold * size) & (size > 0)
         counts.append(jnp.sum(near) if not sigma.is_linear else jnp.sum(near & False))
         entering = sigma(z)
@@ -64,6 +63,10 @@ def _top_pair(w: Array) -> tuple[Array, Array]:
     largest = jnp.max(jnp.abs(w))
     u, _, vt = jnp.linalg.svd(w / jnp.where(largest > 0, largest, 1.0), full_matrices=False)
     return u[:, 0], vt[0]
+
+
+def _row_norms(rows: Array) -> Array:
+    return jnp.linalg.norm(rows, axis=1)
 
 
 def _scaled(z: Array) -> Array:

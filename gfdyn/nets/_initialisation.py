@@ -10,7 +10,7 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, ArrayLike, DTypeLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, DTypeLike, Float, PRNGKeyArray, PyTree
 
 from ._base import AbstractNet
 
@@ -65,8 +65,10 @@ def dominated(scale: ArrayLike = 1.0, ratio: float = 2.0) -> Initialisation:
 
 
 def zero_output(scale: ArrayLike = 1.0) -> Initialisation:
-    """Gaussian, symmetrised so that f = 0: neurons of the last hidden layer come in pairs
-    with equal incoming and opposite outgoing weights.
+    """Gaussian, symmetrised so that f = 0 (up to rounding).
+
+    Neurons of the last hidden layer come in pairs with equal incoming and opposite outgoing
+    weights.
 
     Raises:
         ValueError: if there is no hidden layer, or the last one has odd width.
@@ -90,15 +92,17 @@ def zero_output(scale: ArrayLike = 1.0) -> Initialisation:
     return init
 
 
-def norm(net: AbstractNet) -> Float[Array, ""]:
+def norm(net: PyTree[Array]) -> Float[Array, ""]:
     """‖θ‖, the Euclidean norm of all parameters, safe against under- and overflow."""
     leaves = jax.tree.leaves(net)
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(w)) for w in leaves]))
-    unit = jnp.where(largest > 0, largest, 1.0)
+    unit = jax.lax.stop_gradient(jnp.where(largest > 0, largest, 1.0))
     return unit * jnp.sqrt(sum(jnp.sum((w / unit) ** 2) for w in leaves))
 
 
 def scaled_to_norm(net: Net, value: ArrayLike) -> Net:
-    """The network on the same ray, at ‖θ‖ = `value`."""
-    factor = value / norm(net)
+    """The network on the same ray, at ‖θ‖ = `value`; a zero network stays zero."""
+    size = norm(net)
+    value = jnp.asarray(value, size.dtype)
+    factor = jnp.where(size > 0, value / jnp.where(size > 0, size, 1.0), 0.0)
     return jax.tree.map(lambda w: w * factor.astype(w.dtype), net)

@@ -54,6 +54,8 @@ class MLP(AbstractNet):
                 "number of inputs and of outputs, each 1 or more."
             )
         dtype = jnp.zeros((), dtype).dtype
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise ValueError(f"dtype={dtype} must be a floating dtype such as float32.")
         init = gaussian(scale) if init is None else init
         self.matrices = init(key, widths, dtype)
         self.hidden_activations = _per_layer(activation, len(widths) - 2)
