@@ -89,12 +89,18 @@ def update_ledger(
         initial_risk=ledger.initial_risk,
         energy=flow.energy(position),
         risk=risk,
-        largest_rise=jnp.maximum(ledger.largest_rise, risk - ledger.risk),
+        largest_rise=jnp.maximum(ledger.largest_rise, _rise(ledger.risk, risk)),
         initial_invariants=ledger.initial_invariants,
         initial_log_scale=ledger.initial_log_scale,
         drift=jnp.max(jnp.stack([faded, *drifts])),
         largest_log_norm=largest,
     )
+
+
+def _rise(before: Scalar, after: Scalar) -> Scalar:
+    """How much the risk rose; 0 where it fell, or is beyond overflow before and after."""
+    rose = after > before
+    return jnp.where(rose, after - jnp.where(rose, before, 0.0), 0.0)
 
 
 def close_ledger(ledger: Ledger, dissipated: Scalar) -> Certificate:

@@ -102,7 +102,7 @@ def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
             write_now = task.ts[0] <= task.t0
         written = write(saves, task.t0, position, minus_infinity, minus_infinity)
         saves = jax.tree.map(lambda a, b: jnp.where(write_now, a, b), written, saves)
-        finite = jnp.isfinite(ledger.risk) & jnp.isfinite(ledger.largest_log_norm)
+        finite = jnp.isfinite(ledger.energy) & jnp.isfinite(ledger.largest_log_norm)
         nothing_to_do = task.t1 <= task.t0
         return Progress(
             time=task.t0,
@@ -301,7 +301,8 @@ def _outcome(
 ) -> tuple[Any, Array]:
     """How the solve stands after an attempt, and whether it is over."""
     # The norm grows by a factor e within a few units of the clock's resolution.
-    spacing = jnp.spacing(jnp.abs(p.time)).astype(p.time.dtype)
+    now = jax.lax.stop_gradient(jnp.abs(p.time))
+    spacing = jnp.spacing(now).astype(now.dtype)
     exploding = p.growth * spacing > 1e-2
     nonfinite = counters.consecutive_nonfinite > _MAX_NONFINITE
     exhausted = counters.accepted + counters.rejected >= task.max_steps

@@ -25,14 +25,15 @@ def test_quickstart_is_there():
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_runs(name, tmp_path):
-    """It runs, draws, and warns of nothing."""
+    """It runs, draws, and warns of nothing; other packages may warn."""
     notebook = read(name)
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=300, resources=resources).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     said = "".join(o["text"] for o in outputs if o.get("name") == "stderr")
-    assert "Warning" not in said, said
+    warned = [line for line in said.splitlines() if "Warning:" in line]
+    assert all("site-packages" in line for line in warned), said
     assert not list(tmp_path.iterdir()), "it leaves files behind"
 
 

@@ -82,7 +82,7 @@ def test_records_are_measured_at_the_saves(smooth):
         w1, w2 = (np.asarray(w[i]) for w in traj.net.weights)
         out = np.maximum(problem.data.x @ w1.T, 0) @ w2.T
         risk = 0.5 * ((out - problem.data.y) ** 2).sum(axis=1).mean()
-        np.testing.assert_allclose(traj.records["risk"][i], risk, rtol=1e-12)
+        np.testing.assert_allclose(traj.records["risk"][i], risk, rtol=1e-9)
         top = np.linalg.svd(w1)[1][0]
         np.testing.assert_allclose(traj.records["top"][i, 0, 0], top, rtol=1e-12)
 
@@ -303,7 +303,9 @@ class TestTransformations:
     def test_vmap_over_nets_and_data(self):
         data = [gf.data.teacher(6, [3, 2, 1], key=jax.random.key(i)) for i in range(3)]
         problems = [gf.Problem(d, gf.losses.squared) for d in data]
-        nets = [gf.nets.MLP([3, 4, 1], key=jax.random.key(9 + i)) for i in range(3)]
+        # Linear nets: across kinks, rounding alone would change the steps.
+        make = functools.partial(gf.nets.MLP, [3, 4, 1], activation="identity")
+        nets = [make(key=jax.random.key(9 + i)) for i in range(3)]
         stack = lambda *trees: jax.tree.map(lambda *a: jnp.stack(a), *trees)  # noqa: E731
         times = jnp.linspace(0, 1, 4)
 
