@@ -1,0 +1,38 @@
+# `make run` and `make test` do all the set-up on a machine with Python 3.11 and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+
+.PHONY: run test lint types tests format clean
+
+run: .venv/installed
+	$(BIN)/gfdyn escape --out results
+
+test: lint types tests
+
+lint: .venv/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed-test
+	$(BIN)/pyright
+
+tests: .venv/installed-test
+	$(BIN)/pytest
+
+format: .venv/installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv results .pytest_cache .ruff_cache
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/installed-test: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	touch .venv/installed $@
