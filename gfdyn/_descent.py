@@ -13,7 +13,8 @@ from tqdm.auto import tqdm
 
 from ._certificate import Ledger, close_ledger, open_ledger, update_ledger
 from ._problem import Problem
-from ._results import RESULTS
+from ._results import RESULTS, choose
+from ._tracing import is_concrete
 from ._trajectory import (
     Measure,
     Trajectory,
@@ -155,7 +156,7 @@ def _as_rule(optimizer: Any) -> _Rule:
     if isinstance(optimizer, NormScaledRate) or callable(optimizer):
         return _Rule(optax.sgd(1.0), optimizer, measured=False)
     rate = jnp.asarray(optimizer)
-    if not isinstance(rate, jax.core.Tracer) and not (rate.ndim == 0 and rate > 0):
+    if is_concrete(rate) and not (rate.ndim == 0 and rate > 0):
         raise ValueError(
             f"optimizer={optimizer!r} is no learning rate; give a positive number, a "
             "schedule, gf.NormScaledRate(c) or an optax optimizer."
@@ -213,9 +214,9 @@ def _step(run: _Run, s: _State) -> _State:
     )
     square = dot(gradient, gradient)
     if run.rule.measured:
-        along = -dot(updates, gradient)
+        along = -dot(updates, gradient)  # pyright: ignore[reportArgumentType]
         rate = along / jnp.where(square > 0, square, 1.0)
-        net = optax.apply_updates(s.net, updates)
+        net = optax.apply_updates(s.net, updates)  # pyright: ignore[reportArgumentType]
     else:
         rate = _rate(run.rule.rate, s).astype(s.time.dtype)
         net = jax.tree.map(lambda w, u: w + rate * u, s.net, updates)
@@ -289,7 +290,7 @@ def _collect(
             "num_slides": none,
             "num_releases": none,
         },
-        result=RESULTS.where(finite, RESULTS.successful, RESULTS.nonfinite_state),
+        result=choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
         stop_index=none - 1,
         certificate=close_ledger(state.ledger, state.dissipated),
         stop_names=(),

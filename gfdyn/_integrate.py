@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ._certificate import Certificate, Ledger, close_ledger, open_ledger, update_ledger
-from ._results import RESULTS
+from ._results import RESULTS, choose
 from ._saving import (
     AcceptedSteps,
     Saves,
@@ -117,7 +117,7 @@ def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
             met=jnp.asarray(-1, jnp.int32),
             counters=Counters(zero, zero, zero, zero),
             saves=saves,
-            result=RESULTS.where(finite, RESULTS.successful, RESULTS.nonfinite_state),
+            result=choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
             done=~finite | nothing_to_do,
         )
 
@@ -315,6 +315,6 @@ def _outcome(
         (p.met >= 0, RESULTS.stopped),
         (arrived, RESULTS.successful),
     ):
-        result = RESULTS.where(happened, name, result)
+        result = choose(happened, name, result)
         done = done | happened
     return result, done

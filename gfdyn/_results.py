@@ -3,6 +3,7 @@
 from typing import Any
 
 import diffrax as dfx
+from jaxtyping import Array, Bool
 
 
 class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
@@ -30,6 +31,11 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
 def is_ok(result: Any) -> bool:
     """Whether a concrete result is a success: the end reached, or a stop condition met."""
     return bool(result == RESULTS.successful) or bool(result == RESULTS.stopped)
+
+
+def choose(condition: Bool[Array, ""], a: Any, b: Any) -> Any:
+    """Result `a` where the condition holds, `b` elsewhere."""
+    return RESULTS.where(condition, a, b)
 
 
 def name_of(result: Any) -> str:

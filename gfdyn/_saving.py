@@ -120,7 +120,7 @@ def save_between(
         (saves, nothing),
         max_steps=len(ts),
         buffers=lambda carry: buffers(carry[0]),
-        kind=loop_kind,
+        kind=loop_kind,  # pyright: ignore[reportArgumentType]
     )
     remaining = _log_subtract(rate.log_integral(jnp.ones_like(size)), done)
     return eqx.tree_at(lambda s: s.log_since, saves, _log_add(saves.log_since, remaining))

@@ -88,7 +88,7 @@ def decode(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return module
 
 
-def replace_atomically(path: str | os.PathLike, write: Callable[[Path], None]) -> None:
+def replace_atomically(path: str | os.PathLike, write: Callable[[Path], object]) -> None:
     """Have `write(temporary path)` make a file, then rename it to `path`.
 
     Killed at any moment, it leaves either the old file or the new one.

@@ -12,8 +12,9 @@ from jaxtyping import Array, ArrayLike
 from tqdm.auto import tqdm
 
 from ._integrate import Counters, Progress, Task, advance, begin, finish
-from ._results import RESULTS
+from ._results import RESULTS, choose
 from ._saving import AcceptedSteps, Saves
+from ._tracing import is_concrete
 from ._trajectory import (
     Measure,
     Trajectory,
@@ -141,8 +142,8 @@ def _times(
         end = _save_times(ts, dtype)[-1]
     else:
         end = _scalar("t1", t1, dtype)
-    infinite = _is_concrete(end) and not math.isfinite(end)
-    if _is_concrete(end, t0):
+    infinite = is_concrete(end) and not math.isfinite(end)
+    if is_concrete(end, t0):
         if math.isnan(end) or end < t0:
             raise ValueError(f"t1={float(end)} must not lie before t0={float(t0)}.")
         if infinite and not stops:
@@ -156,7 +157,7 @@ def _times(
         saves = t0 + (end - t0) * fractions
         return end, saves.at[-1].set(end)
     saves = _save_times(ts, dtype)
-    if _is_concrete(saves, end, t0):
+    if is_concrete(saves, end, t0):
         times = np.asarray(saves)
         if times[0] < t0 or times[-1] > end:
             raise ValueError(
@@ -170,7 +171,7 @@ def _save_times(ts: Any, dtype: Any) -> Array:
     saves = _cast("ts", ts, dtype)
     if saves.ndim != 1 or saves.shape[0] == 0:
         raise ValueError(f"ts has shape {saves.shape}; give a 1-D array of save times.")
-    if _is_concrete(saves):
+    if is_concrete(saves):
         steps = np.diff(np.asarray(saves))
         if not np.all(np.isfinite(np.asarray(saves))) or not np.all(steps > 0):
             i = int(np.argmax(~(steps > 0))) if len(steps) else 0
@@ -202,10 +203,6 @@ def _cast(name: str, value: Any, dtype: Any) -> Array:
     return jnp.asarray(value, dtype)
 
 
-def _is_concrete(*arrays: Array) -> bool:
-    return not any(isinstance(array, jax.core.Tracer) for array in arrays)
-
-
 def _advance_with_bar(task: Task, state: Progress) -> Progress:
     """Advance in portions, with a bar over the clock (or the steps, if t1 is infinite)."""
     finite = math.isfinite(task.t1) and not task.stop
@@ -226,8 +223,7 @@ def _advance_with_bar(task: Task, state: Progress) -> Progress:
                     f"risk={float(state.ledger.risk):.4g}, log r={log_r:.3g}"
                 )
         except KeyboardInterrupt:
-            zero = jnp.asarray(False)
-            result = RESULTS.where(zero, RESULTS.successful, RESULTS.interrupted)
+            result = choose(jnp.asarray(True), RESULTS.interrupted, state.result)
             return eqx.tree_at(lambda s: s.result, state, result)
     return state
 
@@ -235,7 +231,7 @@ def _advance_with_bar(task: Task, state: Progress) -> Progress:
 def _collect(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:
     """The trajectory of a finished solve, with its records."""
     saves, certificate = finish(task, state)
-    if _is_concrete(saves.count) and saves.count.ndim == 0:
+    if is_concrete(saves.count) and saves.count.ndim == 0:
         saves = _written(saves)
     records = {
         name: measure(hashable(function), task.flow, saves.position)

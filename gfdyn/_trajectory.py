@@ -17,6 +17,7 @@ from ._dataset import to_xarray
 from ._problem import Problem
 from ._results import RESULTS, is_ok
 from ._serialise import decode, encode, replace_atomically
+from ._tracing import is_concrete
 from .flows import AbstractFlow, EscapeFlow
 from .nets import AbstractNet
 
@@ -186,7 +187,7 @@ class SolveError(RuntimeError):
 def raise_unless_ok(trajectory: Trajectory) -> Trajectory:
     """The trajectory itself, or a SolveError (an equinox error under jit) if it failed."""
     result = trajectory.result
-    if not isinstance(result._value, jax.core.Tracer):
+    if is_concrete(result._value):
         if not is_ok(result):
             raise SolveError(trajectory)
         return trajectory

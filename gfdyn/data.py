@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, Integer, PRNGKeyArray
 
 from ._mnist import read_mnist
+from ._tracing import is_concrete
 
 
 DType = DTypeLike | None
@@ -77,7 +77,7 @@ class Dataset(eqx.Module):
             ValueError: if that is no list of samples. Traced indices are not checked:
                 those out of range are clamped.
         """
-        if isinstance(index, Tracer):
+        if not is_concrete(index):
             return Dataset(self.x[index], self.y[index])
         try:
             rows = np.arange(self.num_samples)[
@@ -123,7 +123,7 @@ def one_hot(
             f"labels must be integers of shape (samples,), received {classes.dtype} of "
             f"shape {classes.shape}: cast or ravel them."
         )
-    values = None if isinstance(classes, Tracer) else np.asarray(classes)
+    values = None if not is_concrete(classes) else np.asarray(classes)
     if num_classes is None:
         if values is None:
             raise ValueError(
@@ -148,7 +148,7 @@ def standardise(x: ArrayLike | Sequence) -> Float[Array, "samples dim"]:
     _check_inputs(inputs)
     inputs = inputs.astype(_common_dtype(x))
     _check_finite("x", inputs, "feature")
-    if not isinstance(inputs, Tracer) and np.ptp(np.asarray(inputs)) == 0:
+    if is_concrete(inputs) and np.ptp(np.asarray(inputs)) == 0:
         raise ValueError(
             f"x is {np.asarray(inputs)[0, 0]} throughout, with no deviation to divide "
             "by: leave it as it is."
@@ -438,7 +438,7 @@ def _lengths(scales: ArrayLike | Sequence, n: int) -> Array:
         raise ValueError(
             f"scales has shape {lengths.shape}, must be ({n},): one length a sample."
         )
-    if not isinstance(lengths, Tracer):
+    if is_concrete(lengths):
         values = np.asarray(lengths)
         if not (np.isfinite(values) & (values > 0)).all():
             raise ValueError(f"scales={scales} must all be positive and finite.")
@@ -524,7 +524,7 @@ def _check_targets(y: Array, num_samples: int) -> None:
 
 
 def _check_finite(name: str, array: Array, column: str) -> None:
-    if isinstance(array, Tracer):
+    if not is_concrete(array):
         return
     values = np.asarray(array)
     bad = np.argwhere(~np.isfinite(values))

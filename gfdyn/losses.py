@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
+from ._tracing import is_concrete
 from .data import one_hot
 
 
@@ -142,7 +143,7 @@ class CrossEntropy(AbstractLoss):
         if jnp.issubdtype(y.dtype, jnp.integer):
             return one_hot(y)
         y = _columns(y)
-        if _is_concrete(y):
+        if is_concrete(y):
             wrong = ~(((y == 0) | (y == 1)).all(axis=1) & (y.sum(axis=1) == 1))
             if wrong.any():
                 i = int(jnp.argmax(wrong))
@@ -195,17 +196,13 @@ def _columns(y: Array) -> Array:
 
 def _signs(y: Array) -> Array:
     y = _columns(y)
-    if _is_concrete(y) and not ((y == 1) | (y == -1)).all():
+    if is_concrete(y) and not ((y == 1) | (y == -1)).all():
         i, a = (int(k) for k in jnp.argwhere((y != 1) & (y != -1))[0])
         raise ValueError(
             f"y[{i}, {a}] = {y[i, a]}: labels must be +1 or -1 for this loss; for labels "
             "0 and 1 pass 2 * y - 1, for several classes use gf.losses.cross_entropy."
         )
     return y
-
-
-def _is_concrete(y: Array) -> bool:
-    return not isinstance(y, jax.core.Tracer)
 
 
 def _no_margin(name: str) -> ValueError:

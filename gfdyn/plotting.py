@@ -46,7 +46,7 @@ def balance_drift(ax: Axes, dataset: xr.Dataset) -> None:
     clock = _clock(dataset)
     _record(dataset, "layer_norms")
     largest = float((dataset["layer_norms"] ** 2).sum("layer").max())
-    names = sorted(name for name in dataset if str(name).startswith("neuron_balance_"))
+    names = sorted(n for n in map(str, dataset) if n.startswith("neuron_balance_"))
     for i, name in enumerate(names):
         balance = np.asarray(dataset[name])
         drift = np.abs(balance - balance[:1]).max(axis=1) / largest

@@ -4,7 +4,9 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 import gfdyn as gf
 
@@ -81,3 +83,51 @@ def float_dtypes(tree: Any) -> set[np.dtype]:
     """The floating dtypes of all arrays of a pytree."""
     arrays = jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
     return {a.dtype for a in arrays}
+
+
+class BiasedNet(gf.nets.AbstractNet):
+    """One hidden ReLU layer with a bias: a net that is not homogeneous."""
+
+    first: Array
+    bias: Array
+    last: Array
+
+    @property
+    def activations(self):
+        return (gf.nets.relu(),)
+
+    @property
+    def weights(self):
+        return self.first, self.last
+
+    @property
+    def degree(self):
+        return None
+
+    @property
+    def in_size(self):
+        return self.first.shape[1]
+
+    @property
+    def out_size(self):
+        return self.last.shape[0]
+
+    @property
+    def parameter_names(self):
+        return "W1", "b1", "W2"
+
+    def forward(self, x, gates):
+        z = x @ self.first.T + self.bias[None, :]
+        return gates[0](z) @ self.last.T, (z,)
+
+    def invariants(self):
+        incoming = jnp.sum(self.first**2, axis=1) + self.bias**2
+        return (jnp.sum(self.last**2, axis=0) - incoming,)
+
+
+def biased_net(widths: tuple[int, int, int], seed: int = 0) -> BiasedNet:
+    """A biased net of these widths with normal parameters."""
+    rng = np.random.default_rng(seed)
+    d, n, k = widths
+    shapes = ((n, d), (n,), (k, n))
+    return BiasedNet(*(jnp.asarray(0.5 * rng.normal(size=shape)) for shape in shapes))

@@ -23,6 +23,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A module imports only modules that stand before it here.
 ORDER = (
+    "_tracing",
     "_lanczos",
     "nets._activation",
     "nets._base",

@@ -2,13 +2,14 @@
 
 import functools
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 import reference
+from fixtures import biased_net
 
 import gfdyn as gf
 from gfdyn import diagnostics
@@ -30,7 +31,7 @@ NETS = {
 }
 
 
-def build(name="relu", loss="squared", dtype=np.float64):
+def build(name="relu", loss="squared", dtype: type = np.float64):
     """A problem, a net, and the weights and slopes of the latter."""
     widths, activation, slopes = NETS[name]
     weights = reference.random_weights(widths)
@@ -486,19 +487,11 @@ def test_speed_of_rank_one_directions(phi):
 # --- Errors ---------------------------------------------------------------------------
 
 
-class WithoutDegree(gf.nets.MLP):
-    """A net that says it is not homogeneous."""
-
-    @property
-    def degree(self):
-        return None
-
-
 @pytest.mark.parametrize("name", ["direction", "escape_speed", "normalised_margin"])
 def test_a_net_without_degree(name):
     problem, *_ = build(loss="logistic")
-    net = WithoutDegree([4, 5, 3], key=jr.key(0))
-    message = "net is a WithoutDegree without a degree of homogeneity; it"
+    net = biased_net((4, 5, 3))
+    message = "net is a BiasedNet without a degree of homogeneity; it"
     with pytest.raises(ValueError, match=message):
         getattr(diagnostics, name)(problem, net)
 
@@ -521,4 +514,5 @@ def test_unknown_normalisation():
     problem, net, *_ = build()
     message = re.escape("normalisation='nuclear'; use 'none', 'spectral' or 'frobenius'")
     with pytest.raises(ValueError, match=message):
-        diagnostics.numerical_rank(problem, net, normalisation="nuclear")
+        wrong: Any = "nuclear"
+        diagnostics.numerical_rank(problem, net, normalisation=wrong)

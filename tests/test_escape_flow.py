@@ -7,6 +7,7 @@ import pytest
 from fixtures import (
     all_active,
     all_active_speed,
+    biased_net,
     distance,
     float_dtypes,
     linear_escape,
@@ -189,14 +190,6 @@ def test_float32_escape_from_a_tiny_scale():
 
 
 def test_refuses_a_net_without_a_degree():
-    class Biased(gf.nets.MLP):
-        @property
-        def degree(self):
-            return None
-
-    problem, net = all_active(3)
-    biased = object.__new__(Biased)
-    for name in ("matrices", "hidden_activations"):
-        object.__setattr__(biased, name, getattr(net, name))
+    problem, _ = all_active(3)
     with pytest.raises(ValueError, match="not positively homogeneous.*gf.GradientFlow"):
-        gf.solve(gf.EscapeFlow(problem), biased, t1=1.0)
+        gf.solve(gf.EscapeFlow(problem), biased_net((4, 3, 1)), t1=1.0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fixtures import (
     all_active,
+    biased_net,
     distance,
     float_dtypes,
     linear_problem,
@@ -166,3 +167,14 @@ def test_negative_weight_decay():
     problem, _ = linear_problem()
     with pytest.raises(ValueError, match="weight_decay=-0.1 must be 0 or positive"):
         gf.GradientFlow(problem, weight_decay=-0.1)
+
+
+def test_any_net_written_against_gates_flows():
+    """A biased net, which keeps ‖w_out‖² − ‖w_in‖² − b² of each neuron."""
+    rng = np.random.default_rng(0)
+    data = gf.Dataset(rng.normal(size=(6, 3)), rng.normal(size=(6, 2)))
+    problem, net = gf.Problem(data, gf.losses.squared), biased_net((3, 4, 2))
+    traj = gf.solve(gf.GradientFlow(problem), net, t1=1.0, solver=tight(1e-8))
+    assert traj.certificate.balance_drift <= 10 * 1e-8
+    assert traj.final_risk < 0.8 * traj.initial_risk
+    assert "b1" in traj.to_xarray()

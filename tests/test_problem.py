@@ -1,6 +1,7 @@
 """The risk, its gradient and its checks against naive NumPy."""
 
 import re
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -36,7 +37,7 @@ reductions = pytest.mark.parametrize("reduction", ["mean", "sum"])
 activations = pytest.mark.parametrize("activation", ACTIVATIONS)
 
 
-def build(loss, reduction="mean", activation="relu"):
+def build(loss, reduction: Any = "mean", activation="relu"):
     """A problem, a net, and the arguments of their reference."""
     spec, slopes = ACTIVATIONS[activation]
     data = gf.Dataset(X, TARGETS[loss])

@@ -1,6 +1,7 @@
 """The entry point: saves, stops, results, errors, transformations."""
 
 import functools
+from typing import Any, Literal
 
 import diffrax
 import equinox as eqx
@@ -231,7 +232,7 @@ class TestArguments:
     )
     def test_kinds(self, smooth, change, message):
         problem, net = smooth
-        given = dict(flow=gf.GradientFlow(problem), net=net, t1=1.0)
+        given: dict[str, Any] = dict(flow=gf.GradientFlow(problem), net=net, t1=1.0)
         given |= {k: problem if v == "problem" else v for k, v in change.items()}
         if given["net"] == "eqx":
             given["net"] = eqx.nn.MLP(4, 1, 3, 1, key=jax.random.key(0))
@@ -263,7 +264,7 @@ class TestArguments:
     def test_unknown_option(self, smooth):
         problem, net = smooth
         with pytest.raises(TypeError, match="rtol"):
-            gf.solve(gf.GradientFlow(problem), net, t1=1.0, rtol=1e-3)
+            gf.solve(gf.GradientFlow(problem), net, t1=1.0, rtol=1e-3)  # pyright: ignore[reportCallIssue]
 
     def test_solver_options(self):
         with pytest.raises(ValueError, match="rtol=-1.0 must not be negative"):
@@ -329,7 +330,7 @@ class TestTransformations:
             lambda w: jnp.asarray(np.random.default_rng(1).normal(size=w.shape)), net
         )
 
-        def final_risk(size, derivatives="reverse"):
+        def final_risk(size, derivatives: Literal["reverse", "forward"] = "reverse"):
             moved = jax.tree.map(lambda w, d: w + size * d, net, push)
             traj = gf.solve(
                 gf.GradientFlow(problem),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._problem import Problem, check_fit
+from .._tracing import is_concrete
 from ..nets import AbstractNet, norm
 from ._base import (
     AbstractFlow,
@@ -54,7 +55,7 @@ class GradientFlow(AbstractFlow):
         """
         if clock not in ("physical", "loss", "arc"):
             raise ValueError(f"clock={clock!r}; use 'physical', 'loss' or 'arc'.")
-        if not isinstance(weight_decay, jax.core.Tracer) and not weight_decay >= 0:
+        if is_concrete(weight_decay) and not jnp.asarray(weight_decay) >= 0:
             raise ValueError(f"weight_decay={weight_decay} must be 0 or positive.")
         self.problem = problem
         self.weight_decay = (

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._tracing import is_concrete
 from ..flows import AbstractFlow, State
 from ._base import AbstractSolver, Scalar, Step
 
@@ -64,7 +65,7 @@ class Adaptive(AbstractSolver):
                 "method=Euler() has no error estimate; for gradient descent use gf.descend."
             )
         for name, value in (("rtol", rtol), ("atol", atol)):
-            if not isinstance(value, jax.core.Tracer) and not value >= 0:
+            if is_concrete(value) and not value >= 0:
                 raise ValueError(f"{name}={value} must not be negative.")
         self.method = method
         self.rtol = rtol
@@ -132,7 +133,7 @@ class Adaptive(AbstractSolver):
             solver_state.method,
         )
         return Step(
-            accepted=accepted,
+            accepted=jnp.asarray(accepted),
             finite=finite,
             next_size=jax.lax.stop_gradient(next_size),
             state=end,
@@ -211,4 +212,4 @@ def _all_finite(state: State) -> Bool[Array, ""]:
 
 # The part of the tolerance that may be spent on holding a direction that hardly moves.
 _COASTING_FRACTION = 0.1
-_TERM = dfx.ODETerm(_velocity)
+_TERM = dfx.ODETerm(_velocity)  # pyright: ignore[reportArgumentType]
