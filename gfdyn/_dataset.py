@@ -46,7 +46,11 @@ def to_xarray(traj: Any) -> xr.Dataset:
     }
     return xr.Dataset(
         variables,
-        coords={clock: ("save", np.asarray(traj.ts), {"units": clock_units})},
+        coords={
+            clock: ("save", np.asarray(traj.ts), {"units": clock_units}),
+            "layer": np.arange(1, len(template.weights) + 1),
+            "hidden": np.arange(1, len(template.weights)),
+        },
         attrs=_attributes(traj),
     )
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ._certificate import Ledger, close_ledger, open_ledger, update_ledger
 from ._problem import Problem

@@ -4,7 +4,7 @@ No pickle: a file names classes out of a fixed list, and holds numbers.
 """
 
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"tuple": items}
     if isinstance(value, RESULTS):  # pyright: ignore[reportArgumentType]
         return {"result": name_of(value)}
-    if type(value).__name__ in _known_classes():
+    if _known_classes().get(type(value).__name__) is type(value):
         fields = {
             field: encode(getattr(value, field), f"{name}.{field}", arrays)
             for field in type(value).__dataclass_fields__
@@ -74,7 +74,7 @@ def decode(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return tree
     ((kind, content), *rest) = tree.items()
     if kind == "array":
-        return jnp.asarray(arrays[content])
+        return _as_jax(arrays[content])
     if kind == "dict":
         return {k: decode(v, arrays) for k, v in content.items()}
     if kind == "tuple":
@@ -88,15 +88,24 @@ def decode(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     return module
 
 
+def _as_jax(array: np.ndarray) -> jax.Array:
+    """The same numbers; without x64 jax would silently round them."""
+    if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
+        raise ValueError(
+            f"it holds {array.dtype}, which jax would round; first call "
+            'jax.config.update("jax_enable_x64", True)'
+        )
+    return jnp.asarray(array)
+
+
 def replace_atomically(path: str | os.PathLike, write: Callable[[Path], object]) -> None:
     """Have `write(temporary path)` make a file, then rename it to `path`.
 
     Killed at any moment, it leaves either the old file or the new one.
     """
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent or ".")
-    os.close(handle)
-    temporary = Path(name)
+    # Not tempfile's: its files are for their owner's eyes only.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         write(temporary)
         with temporary.open("rb") as file:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ._integrate import Counters, Progress, Task, advance, begin, finish
 from ._results import RESULTS, choose

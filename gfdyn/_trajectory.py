@@ -209,18 +209,25 @@ def load(path: str | os.PathLike) -> Trajectory:
         with xr.open_dataset(path, engine="h5netcdf", group=_STATE) as state:
             state.load()
     except Exception as error:
-        raise ValueError(
-            f"{path}: no readable trajectory ({type(error).__name__}: {error}); it is "
-            "truncated, damaged, or was not written by traj.save."
-        ) from error
+        raise _unreadable(path, error) from error
     if state.attrs.get("format") != _FORMAT:
         raise ValueError(
-            f"{path}: format {state.attrs.get('format')!r}, but this version of gfdyn "
+            f"{path}: format {state.attrs.get('format')}, but this version of gfdyn "
             f"reads format {_FORMAT}."
         )
-    arrays = {str(name): variable.values for name, variable in state.items()}
-    fields = json.loads(state.attrs["fields"])
-    return Trajectory(**{name: decode(tree, arrays) for name, tree in fields.items()})
+    try:
+        arrays = {str(name): variable.values for name, variable in state.items()}
+        fields = json.loads(state.attrs["fields"])
+        return Trajectory(**{name: decode(tree, arrays) for name, tree in fields.items()})
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path}: no readable trajectory ({type(error).__name__}: {error}); it is "
+        "truncated, damaged, or was not written by traj.save."
+    )
 
 
 @eqx.filter_jit

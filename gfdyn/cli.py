@@ -154,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     jax.config.update("jax_enable_x64", command.dtype == "float64")
     try:
         return run(command)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         print(f"gfdyn: {error}", file=sys.stderr)
         return 2
 
@@ -167,14 +167,22 @@ def run(command: Escape | Flow | Descend) -> int:
     out.mkdir(parents=True, exist_ok=True)
     print(_announcement(command, problem, net), flush=True)
     started = time.perf_counter()
-    traj = _integrate(command, problem, net)
+    try:
+        traj = _integrate(command, problem, net)
+    except SolveError as error:
+        # What was integrated is still worth a look, and is labelled as what it is.
+        print(f"gfdyn: {error}", file=sys.stderr)
+        traj = error.trajectory
     seconds = time.perf_counter() - started
     print(report(traj))
     print(f"  wall time        {seconds:.1f} s with compilation")
     traj.save(out / "trajectory.nc")
     settings = _settings(command, traj, seconds)
     replace_atomically(
-        out / "config.json", lambda path: path.write_text(json.dumps(settings, indent=2))
+        out / "config.json",
+        lambda path: path.write_text(
+            json.dumps(_strict(settings), indent=2, allow_nan=False)
+        ),
     )
     for figure_name, figure in figures(traj).items():
         replace_atomically(out / f"{figure_name}.png", partial(_write_figure, figure))
@@ -196,7 +204,7 @@ def make_net(setup: Setup) -> MLP:
     Raises:
         ValueError: on a depth, width or scale that makes no network.
     """
-    for name in ("depth", "width", "init_scale"):
+    for name in ("depth", "width", "init_scale", "max_saves"):
         if not getattr(setup, name) > 0:
             raise ValueError(
                 f"--{name.replace('_', '-')} {getattr(setup, name)}: must be positive."
@@ -278,22 +286,17 @@ def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> 
         below = command.risk_below
         stop = [] if below is None else [stopping.RiskBelow(below)]
         end = command.t1
-    try:
-        return solve(
-            flow,
-            net,
-            t1=end,
-            ts=AcceptedSteps(command.max_saves + command.max_saves % 2),
-            record=_RECORDS,
-            solver=Adaptive(rtol=command.rtol),
-            stop=stop,
-            max_steps=command.max_steps,
-            progress=True,
-        )
-    except SolveError as error:
-        # What was integrated is still worth a look, and is labelled as what it is.
-        print(f"gfdyn: {error}", file=sys.stderr)
-        return error.trajectory
+    return solve(
+        flow,
+        net,
+        t1=end,
+        ts=AcceptedSteps(command.max_saves + command.max_saves % 2),
+        record=_RECORDS,
+        solver=Adaptive(rtol=command.rtol),
+        stop=stop,
+        max_steps=command.max_steps,
+        progress=True,
+    )
 
 
 def _dataset(setup: Setup) -> Dataset:
@@ -308,7 +311,7 @@ def _dataset(setup: Setup) -> Dataset:
         return data.mnist(setup.path, n, key=key if n else None, dtype=setup.dtype)
     if setup.data == "circle":
         return data.circle(8, dtype=setup.dtype)
-    return data.teacher(n or 300, [10, 5, 1], key=key, dtype=setup.dtype)
+    return data.teacher(300 if n is None else n, [10, 5, 1], key=key, dtype=setup.dtype)
 
 
 def _announcement(command: Setup, problem: Problem, net: MLP) -> str:
@@ -339,6 +342,15 @@ def _settings(command: Setup, traj: Trajectory, seconds: float) -> dict[str, Any
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {jax.devices()[0].device_kind}",
     }
+
+
+def _strict(value: Any) -> Any:
+    """As strict JSON holds it: numbers that are not finite by name."""
+    if isinstance(value, dict):
+        return {name: _strict(entry) for name, entry in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
 
 
 def _single(draw: Callable[..., None], dataset: Any) -> Figure:

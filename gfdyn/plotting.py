@@ -3,6 +3,7 @@
 They draw on the axes they are given and leave figures, sizes and files to the caller.
 """
 
+import re
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,15 @@ def loss(ax: Axes, dataset: xr.Dataset) -> None:
 
 
 def singular_values(ax: Axes, dataset: xr.Dataset, layer: int) -> None:
-    """The largest singular values of W_l over the clock, of ρ where the flow has one.
+    """The largest singular values of W_l of θ over the clock.
 
     Needs the record `singular_values`. `layer` counts from 1, as the papers do.
     """
     clock = _clock(dataset)
-    values = np.asarray(_record(dataset, "singular_values"))[:, layer - 1, :]
+    values = np.asarray(_record(dataset, "singular_values"))
+    if not 1 <= layer <= values.shape[1]:
+        raise ValueError(f"layer={layer}: layers are numbered 1 to {values.shape[1]}.")
+    values = values[:, layer - 1, :]
     for i, column in enumerate(values.T):
         ax.plot(dataset[clock], column, color=_shade(i), zorder=-i, lw=1.2)
     ax.set(xlabel=_symbol(clock), ylabel="singular values", title=f"$W_{{{layer}}}$")
@@ -46,9 +50,9 @@ def balance_drift(ax: Axes, dataset: xr.Dataset) -> None:
     clock = _clock(dataset)
     _record(dataset, "layer_norms")
     largest = float((dataset["layer_norms"] ** 2).sum("layer").max())
-    names = sorted(n for n in map(str, dataset) if n.startswith("neuron_balance_"))
-    for i, name in enumerate(names):
-        balance = np.asarray(dataset[name])
+    hidden = range(1, dataset.sizes["layer"])
+    for i, layer in enumerate(hidden):
+        balance = np.asarray(_record(dataset, f"neuron_balance_{layer}"))
         drift = np.abs(balance - balance[:1]).max(axis=1) / largest
         ax.plot(dataset[clock][1:], drift[1:], color=_shade(i), label=f"layer {i + 1}")
     ax.set(
@@ -57,7 +61,8 @@ def balance_drift(ax: Axes, dataset: xr.Dataset) -> None:
         title="Drift of the conserved balance",
         yscale="log",
     )
-    ax.legend(fontsize="small", frameon=False)
+    if hidden:
+        ax.legend(fontsize="small", frameon=False)
 
 
 def stable_rank(ax: Axes, dataset: xr.Dataset) -> None:
@@ -93,6 +98,7 @@ def _symbol(clock: str) -> str:
 
 def _record(dataset: xr.Dataset, name: str) -> xr.DataArray:
     if name not in dataset:
+        name = re.sub(r"_\d+$", "", name)
         raise ValueError(
             f"the trajectory has no record {name!r}; pass "
             f"record={{{name!r}: gf.diagnostics.{name}}} to gf.solve."
@@ -101,5 +107,5 @@ def _record(dataset: xr.Dataset, name: str) -> xr.DataArray:
 
 
 def _shade(i: int) -> Any:
-    """Colours from dark to light."""
+    """The colour of the i-th line: those beyond ten are grey."""
     return f"C{i}" if i < 10 else "0.7"
