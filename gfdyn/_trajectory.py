@@ -13,7 +13,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Int, PyTree
 
 from ._certificate import Certificate
-from ._dataset import to_xarray
+from ._labelling import to_xarray
 from ._problem import Problem
 from ._results import RESULTS, is_ok
 from ._serialise import decode, encode, replace_atomically
@@ -257,7 +257,7 @@ def _summary(traj: Trajectory) -> str:
         f"balance drift {float(certificate.balance_drift):.1e}, "
         f"risk increase {float(certificate.risk_increase):.1e}",
     ]
-    if certificate.energy_residual > _SUSPICIOUS_RESIDUAL:
+    if not certificate.energy_residual <= _SUSPICIOUS_RESIDUAL:
         lines.append(
             "  note             the energy identity fails: steps too long for a flow, or a "
             "solver that chatters along kinks (sliding neurons)"

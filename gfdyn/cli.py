@@ -24,6 +24,7 @@ from matplotlib.figure import Figure
 from . import data, diagnostics, losses, nets, plotting, stopping
 from ._descent import NormScaledRate, descend
 from ._problem import Problem
+from ._results import is_ok
 from ._saving import AcceptedSteps
 from ._serialise import replace_atomically
 from ._solve import solve
@@ -160,7 +161,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(command: Escape | Flow | Descend) -> int:
-    """Run a command: integrate, print the summary, write the results."""
+    """Run a command: integrate, print the summary, write the results.
+
+    Returns:
+        The exit status: 1 if the solve failed, in which case what there is is written.
+    """
     problem, net = make_problem(command), make_net(command)
     name = type(command).__name__.lower()
     out = command.out / name
@@ -187,7 +192,7 @@ def run(command: Escape | Flow | Descend) -> int:
     for figure_name, figure in figures(traj).items():
         replace_atomically(out / f"{figure_name}.png", partial(_write_figure, figure))
     print(f"  written          {out}/: trajectory.nc, config.json, *.png")
-    return 0
+    return 0 if is_ok(traj.result) else 1
 
 
 def make_problem(setup: Setup) -> Problem:
@@ -222,7 +227,7 @@ def report(traj: Trajectory) -> str:
     log_radius = np.asarray(jax.vmap(traj.flow.log_radius)(traj.positions))
     lines = [
         traj.summary(),
-        f"  radius r         {math.exp(log_radius[0]):.4g} → {math.exp(log_radius[-1]):.4g}"
+        f"  radius r         {np.exp(log_radius[0]):.4g} → {np.exp(log_radius[-1]):.4g}"
         f" (log r {log_radius[0]:.4g} → {log_radius[-1]:.4g})",
         f"  escape speed     {float(traj.records['escape_speed'][0]):.4g} at the start, "
         f"{float(at_end['escape_speed']):.4g} at the end",

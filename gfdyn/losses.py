@@ -23,7 +23,7 @@ class AbstractLoss(eqx.Module):
     """A differentiable loss of one sample, ℓ(f(x), y) with f(x), y in R^k."""
 
     @abc.abstractmethod
-    def targets(self, y: Shaped[Array, "samples *k"]) -> Shaped[Array, "samples k"]:
+    def targets(self, y: Shaped[Array, " samples *k"]) -> Shaped[Array, "samples k"]:
         """The targets as this loss reads them, checked; (N, k)."""
 
     @abc.abstractmethod
@@ -42,7 +42,7 @@ class AbstractLoss(eqx.Module):
 class Squared(AbstractLoss):
     r"""$\ell = \tfrac12 \|f - y\|^2$, summed over outputs."""
 
-    def targets(self, y: Shaped[Array, "samples *k"]) -> Shaped[Array, "samples k"]:
+    def targets(self, y: Shaped[Array, " samples *k"]) -> Shaped[Array, "samples k"]:
         """Real targets, (N, k)."""
         return _columns(y)
 
@@ -72,7 +72,7 @@ class Linear(AbstractLoss):
     matrices the flow blows up in finite time (Bantzis et al., Prop. 2.2).
     """
 
-    def targets(self, y: Shaped[Array, "samples *k"]) -> Shaped[Array, "samples k"]:
+    def targets(self, y: Shaped[Array, " samples *k"]) -> Shaped[Array, "samples k"]:
         """Real directions, (N, k)."""
         return _columns(y)
 
@@ -95,7 +95,7 @@ class Linear(AbstractLoss):
 class Exponential(AbstractLoss):
     r"""$\ell = \sum_a e^{-y_a f_a}$, labels $y_a = \pm 1$."""
 
-    def targets(self, y: Shaped[Array, "samples *k"]) -> Shaped[Array, "samples k"]:
+    def targets(self, y: Shaped[Array, " samples *k"]) -> Shaped[Array, "samples k"]:
         """Signs ±1, (N, k)."""
         return _signs(y)
 
@@ -115,7 +115,7 @@ class Exponential(AbstractLoss):
 class Logistic(AbstractLoss):
     r"""$\ell = \sum_a \log(1 + e^{-y_a f_a})$, labels $y_a = \pm 1$."""
 
-    def targets(self, y: Shaped[Array, "samples *k"]) -> Shaped[Array, "samples k"]:
+    def targets(self, y: Shaped[Array, " samples *k"]) -> Shaped[Array, "samples k"]:
         """Signs ±1, (N, k)."""
         return _signs(y)
 
@@ -138,7 +138,7 @@ class CrossEntropy(AbstractLoss):
     Targets are one-hot rows, or integer class labels 0, …, k−1.
     """
 
-    def targets(self, y: Shaped[Array, "samples *k"]) -> Shaped[Array, "samples k"]:
+    def targets(self, y: Shaped[Array, " samples *k"]) -> Shaped[Array, "samples k"]:
         """One-hot rows, (N, k); integer labels are expanded."""
         if jnp.issubdtype(y.dtype, jnp.integer):
             return one_hot(y)

@@ -30,7 +30,11 @@ ORDER = (
     "nets._initialisation",
     "nets._mlp",
     "nets",
-    "_mnist",
+    "data._checks",
+    "data._dataset",
+    "data._idx",
+    "data._images",
+    "data._synthetic",
     "data",
     "losses",
     "_problem",
@@ -47,7 +51,7 @@ ORDER = (
     "_certificate",
     "_saving",
     "_integrate",
-    "_dataset",
+    "_labelling",
     "_serialise",
     "_trajectory",
     "_solve",
@@ -66,7 +70,7 @@ ORDER = (
 # Diagnostics measure a net on a problem, and know of nothing else.
 BEHIND_DIAGNOSTICS = {"_lanczos", "_problem", "nets"}
 # Imports inside functions, (module, what), each for a reason given there.
-LATE_IMPORTS = {("data", "sklearn.datasets")}
+LATE_IMPORTS = {("data._images", "sklearn.datasets")}
 
 
 def name_of(path: Path) -> str:

@@ -1,6 +1,6 @@
 """MNIST as it lies on disk: keras' npz archive, or the IDX files of LeCun et al.
 
-Plain numpy, read by `gfdyn.data.mnist`. Nothing here reaches for the network.
+Plain numpy, read by `gf.data.mnist`. Nothing here reaches for the network.
 """
 
 import gzip

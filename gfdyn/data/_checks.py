@@ -1,0 +1,124 @@
+"""Arguments of data sets, read as arrays and checked."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, ArrayLike, DTypeLike, PRNGKeyArray
+
+from .._tracing import is_concrete
+
+
+DType = DTypeLike | None
+
+
+def is_integer(array: Array) -> bool:
+    return jnp.issubdtype(array.dtype, jnp.integer)
+
+
+def as_array(name: str, value: ArrayLike | Sequence) -> Array:
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{name} is not array-like ({error}): pass an array or lists of numbers."
+        ) from error
+    if not (is_integer(array) or jnp.issubdtype(array.dtype, jnp.floating)):
+        raise ValueError(
+            f"{name} has dtype {array.dtype}, must be real numbers: cast it to floats."
+        )
+    return array
+
+
+def float_dtype(dtype: DType) -> np.dtype:
+    """The floating dtype asked for, JAX's default if None."""
+    if dtype is None:
+        return jnp.result_type(float)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"dtype={dtype} must be a floating one, such as 'float32'.")
+    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+        raise ValueError(
+            f"dtype={dtype} needs 64-bit JAX: set jax_enable_x64, or ask for float32."
+        )
+    return jnp.dtype(dtype)
+
+
+def common_dtype(*values: ArrayLike | Sequence) -> np.dtype:
+    """The one floating dtype among x and y; lists and integers state none."""
+    stated = [
+        jax.dtypes.canonicalize_dtype(value.dtype)
+        for value in values
+        if isinstance(value, (jax.Array, np.ndarray))
+        and jnp.issubdtype(value.dtype, jnp.floating)
+    ]
+    if not stated:
+        return jnp.result_type(float)
+    if stated[0] != stated[-1]:
+        raise ValueError(
+            f"x is {stated[0]} but y is {stated[-1]}: cast one to the other's dtype."
+        )
+    return stated[0]
+
+
+def check_counts(least: int = 1, most: int | None = None, **counts: int) -> None:
+    bounds = f"of at least {least}" if most is None else f"in {least}..{most}"
+    for name, count in counts.items():
+        whole = isinstance(count, (int, np.integer))
+        if not (whole and least <= count and (most is None or count <= most)):
+            raise ValueError(f"{name}={count!r} must be an integer {bounds}.")
+
+
+def random_keys(key: PRNGKeyArray, num: int) -> Sequence[PRNGKeyArray]:
+    try:
+        return tuple(jr.split(key, num))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"key={key!r} is not one random key ({error}): pass jax.random.key(seed)."
+        ) from error
+
+
+def check_inputs(x: Array) -> None:
+    if x.ndim != 2 or x.size == 0:
+        raise ValueError(
+            f"x has shape {x.shape}, must be (samples, features) with at least one of "
+            "each: one sample a row."
+        )
+
+
+def check_targets(y: Array, num_samples: int) -> None:
+    if y.ndim not in (1, 2):
+        raise ValueError(
+            f"y has shape {y.shape}, must be (samples, outputs), or (samples,) for one "
+            "output or integer labels."
+        )
+    if len(y) != num_samples:
+        raise ValueError(
+            f"x has {num_samples} samples but y has {len(y)}: each sample is a row."
+        )
+    if y.size == 0:
+        raise ValueError(f"y has shape {y.shape}, must have at least one output.")
+
+
+def check_finite(name: str, array: Array, column: str) -> None:
+    if not is_concrete(array):
+        return
+    values = np.asarray(array)
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        i, j = bad[0]
+        entries = "entry" if len(bad) == 1 else "entries"
+        raise ValueError(
+            f"{name} has {len(bad)} non-finite {entries}, the first at sample {i}, "
+            f"{column} {j} ({values[i, j]}): drop or mend such samples."
+        )
+
+
+def check_labels(labels: np.ndarray, num_classes: int) -> None:
+    bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if bad.size:
+        raise ValueError(
+            f"labels must lie in 0..{num_classes - 1}, and {bad.size} do not, the "
+            f"first at sample {bad[0]} ({labels[bad[0]]}): check num_classes."
+        )
