@@ -126,9 +126,18 @@ def _make_task(
     if isinstance(solver, Adaptive):
         solver = solver.with_scan_kind(kind)
     dtype = net.weights[0].dtype
+    # Tolerances and thresholds are arguments of the compiled solve, not part of it.
+    solver = _numbers_as_arrays(solver, dtype)
     start = _scalar("t0", t0, dtype)
     end, saves = _times(start, t1, ts, bool(stop))
-    return Task(flow, solver, start, end, saves, stop, max_steps, kind)
+    stops = _numbers_as_arrays(stop, dtype)
+    return Task(flow, solver, start, end, saves, stops, max_steps, kind)
+
+
+def _numbers_as_arrays(tree: Any, dtype: Any) -> Any:
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, dtype) if isinstance(leaf, float) else leaf, tree
+    )
 
 
 def _times(

@@ -12,6 +12,13 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _fresh_caches():
+    """Programs of finished files are dropped: thousands of them crash XLA's CPU compiler."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def unhooked():
     """Without the type checker of the tests, as users run it."""

@@ -58,11 +58,11 @@ class GradientFlow(AbstractFlow):
         if is_concrete(weight_decay) and not jnp.asarray(weight_decay) >= 0:
             raise ValueError(f"weight_decay={weight_decay} must be 0 or positive.")
         self.problem = problem
-        self.weight_decay = (
-            float(weight_decay)
-            if isinstance(weight_decay, int | float)
-            else jnp.asarray(weight_decay, problem.data.x.dtype)
-        )
+        # A plain zero stays one, so that without a penalty none is computed; any other
+        # value is an argument of the compiled solve.
+        absent = isinstance(weight_decay, int | float) and weight_decay == 0
+        dtype = problem.data.x.dtype
+        self.weight_decay = 0.0 if absent else jnp.asarray(weight_decay, dtype)
         self.clock = clock
 
     @property

@@ -34,20 +34,20 @@ class Adaptive(AbstractSolver):
     """
 
     method: dfx.AbstractSolver
-    rtol: float
-    atol: float
-    pcoeff: float
-    icoeff: float
-    max_size: float | None
+    rtol: float | Scalar
+    atol: float | Scalar
+    pcoeff: float | Scalar
+    icoeff: float | Scalar
+    max_size: float | Scalar | None
 
     def __init__(
         self,
         method: dfx.AbstractSolver | None = None,
-        rtol: float = 1e-6,
-        atol: float = 1e-12,
-        pcoeff: float = 0.3,
-        icoeff: float = 0.3,
-        max_size: float | None = None,
+        rtol: float | Scalar = 1e-6,
+        atol: float | Scalar = 1e-12,
+        pcoeff: float | Scalar = 0.3,
+        icoeff: float | Scalar = 0.3,
+        max_size: float | Scalar | None = None,
     ):
         """Choose the method and the tolerances.
 
