@@ -108,10 +108,10 @@ def _make_task(
             "wrap the problem as gf.GradientFlow(problem)."
         )
     flow.check(net)
-    solver = Adaptive() if solver is None else solver
-    if not isinstance(solver, AbstractSolver):
+    chosen = Adaptive() if solver is None else solver
+    if not isinstance(chosen, AbstractSolver):
         raise TypeError(
-            f"solver must be one of gf.solvers, got {solver!r}; a diffrax solver goes "
+            f"solver must be one of gf.solvers, got {chosen!r}; a diffrax solver goes "
             "in gf.solvers.Adaptive(method=...)."
         )
     stop = (stop,) if isinstance(stop, AbstractStop) else tuple(stop)
@@ -123,15 +123,15 @@ def _make_task(
     if derivatives not in ("reverse", "forward"):
         raise ValueError(f"derivatives={derivatives!r}; use 'reverse' or 'forward'.")
     kind = "checkpointed" if derivatives == "reverse" else "lax"
-    if isinstance(solver, Adaptive):
-        solver = solver.with_scan_kind(kind)
+    if isinstance(chosen, Adaptive):
+        chosen = chosen.with_scan_kind(kind)
     dtype = net.weights[0].dtype
     # Tolerances and thresholds are arguments of the compiled solve, not part of it.
-    solver = _numbers_as_arrays(solver, dtype)
+    chosen = _numbers_as_arrays(chosen, dtype)
     start = _scalar("t0", t0, dtype)
     end, saves = _times(start, t1, ts, bool(stop))
     stops = _numbers_as_arrays(stop, dtype)
-    return Task(flow, solver, start, end, saves, stops, max_steps, kind)
+    return Task(flow, chosen, start, end, saves, stops, max_steps, kind)
 
 
 def _numbers_as_arrays(tree: Any, dtype: Any) -> Any:

@@ -242,6 +242,11 @@ def measure(function: Measure, flow: AbstractFlow, positions: Any) -> PyTree[Arr
 
 
 def _summary(traj: Trajectory) -> str:
+    if traj.final_time.ndim:
+        raise ValueError(
+            f"this is a batch of {traj.final_time.shape} trajectories; take one of them, "
+            "jax.tree.map(lambda a: a[0], traj), to summarise or save."
+        )
     clock = traj.flow.clock_name
     stats = {name: int(value) for name, value in traj.stats.items()}
     certificate = traj.certificate

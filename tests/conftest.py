@@ -14,7 +14,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 @pytest.fixture(autouse=True, scope="module")
 def _fresh_caches():
-    """Programs of finished files are dropped: thousands of them crash XLA's CPU compiler."""
+    """Programs of finished files are dropped: too many crash XLA's CPU compiler."""
     yield
     jax.clear_caches()
 

@@ -271,6 +271,10 @@ class TestArguments:
             gf.solvers.Adaptive(rtol=-1.0)
         with pytest.raises(ValueError, match="Euler.*gf.descend"):
             gf.solvers.Adaptive(diffrax.Euler())
+        with pytest.raises(ValueError, match="KenCarp4.*a sum of two terms"):
+            gf.solvers.Adaptive(diffrax.KenCarp4())
+        with pytest.raises(ValueError, match="Kvaerno5.*root finder open.*VeryChord"):
+            gf.solvers.Adaptive(diffrax.Kvaerno5())
 
 
 class TestTransformations:
@@ -331,6 +335,8 @@ class TestTransformations:
 
         batched = jax.vmap(run)(stack(*problems), stack(*nets))
         assert batched.ts.shape == (3, 4)
+        with pytest.raises(ValueError, match=r"a batch of \(3,\) trajectories; take one"):
+            batched.summary()
         for i in range(3):
             single = run(problems[i], nets[i])
             mine = jax.tree.map(lambda a, i=i: a[i], batched)
@@ -390,7 +396,12 @@ def test_progress_takes_the_same_steps(capsys):
 
 @pytest.mark.parametrize(
     "method",
-    [diffrax.Dopri5(), diffrax.Dopri8(), diffrax.Bosh3()],
+    [
+        diffrax.Dopri5(),
+        diffrax.Dopri8(),
+        diffrax.Bosh3(),
+        diffrax.Kvaerno5(root_finder=diffrax.VeryChord(rtol=1e-10, atol=1e-10)),
+    ],
     ids=lambda m: type(m).__name__,
 )
 def test_any_method_converges_to_the_same_trajectory(method):

@@ -25,7 +25,8 @@ class Adaptive(AbstractSolver):
     flow's where a pre-activation changes sign.
 
     Args:
-        method: any diffrax solver with an error estimate.
+        method: any diffrax solver with an error estimate; an implicit one with the
+            tolerances of its root finder.
         rtol: relative tolerance per step.
         atol: absolute tolerance per step, for the root mean square entry of a matrix.
         pcoeff: proportional coefficient of the step size controller.
@@ -60,10 +61,7 @@ class Adaptive(AbstractSolver):
             raise TypeError(
                 f"method must be a diffrax solver such as diffrax.Tsit5(), got {method!r}."
             )
-        if isinstance(method, dfx.Euler):
-            raise ValueError(
-                "method=Euler() has no error estimate; for gradient descent use gf.descend."
-            )
+        _check_method(method)
         for name, value in (("rtol", rtol), ("atol", atol)):
             if is_concrete(value) and not value >= 0:
                 raise ValueError(f"{name}={value} must not be negative.")
@@ -179,6 +177,26 @@ class Adaptive(AbstractSolver):
         errors, before = flow.error_blocks(error, start)
         _, after = flow.error_blocks(error, end)
         return jnp.max(errors / (self.atol + self.rtol * jnp.maximum(before, after)))
+
+
+def _check_method(method: dfx.AbstractSolver) -> None:
+    name = type(method).__name__
+    if isinstance(method, dfx.Euler):
+        raise ValueError(
+            "method=Euler() has no error estimate; for gradient descent use gf.descend."
+        )
+    if getattr(method.term_structure, "__origin__", None) is dfx.MultiTerm:
+        raise ValueError(
+            f"method={name}() integrates a sum of two terms, a flow has one; use "
+            "diffrax.Tsit5() or another Runge-Kutta pair."
+        )
+    # diffrax fills it in from its own controller, which is not in play here.
+    root_finder = getattr(method, "root_finder", None)
+    if root_finder is not None and not eqx.is_inexact_array_like(root_finder.rtol):
+        raise ValueError(
+            f"method={name}() leaves the tolerance of its root finder open; pass "
+            f"diffrax.{name}(root_finder=diffrax.VeryChord(rtol=1e-8, atol=1e-10))."
+        )
 
 
 class _AdaptiveState(eqx.Module):
