@@ -26,7 +26,7 @@ from ._saving import (
 from ._time import MAX_CHANGE, NODES, TimeRate, fit_time_rate
 from .flows import AbstractFlow, State
 from .nets import AbstractNet
-from .solvers import AbstractSolver, Step
+from .solvers import AbstractSolver, Events, Step, no_events
 from .stopping import AbstractStop, Observation
 
 
@@ -45,6 +45,7 @@ class Counters(eqx.Module):
     rejected: Count
     field_evaluations: Count
     consecutive_nonfinite: Count
+    events: Events
 
 
 class Progress(eqx.Module):
@@ -115,7 +116,7 @@ def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
             ledger=ledger,
             stop_memories=tuple(condition.init(dtype) for condition in task.stop),
             met=jnp.asarray(-1, jnp.int32),
-            counters=Counters(zero, zero, zero, zero),
+            counters=Counters(zero, zero, zero, zero, no_events()),
             saves=saves,
             result=choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
             done=~finite | nothing_to_do,
@@ -173,17 +174,23 @@ def _attempt(task: Task, p: Progress) -> Progress:
     # A last step that would leave a sliver behind takes it along.
     last = p.size * (1 + 1e-3) >= remaining
     size = jnp.where(last, remaining, p.size)
-    # What the clock can resolve is what counts, so that time and state agree.
-    time = jnp.where(last, task.t1, p.time + size)
-    stalled = time <= p.time
     step = task.solver.step(task.flow, p.state, size, p.solver_state)
+    last &= step.size == size
+    time = jnp.where(last, task.t1, p.time + step.size)
+    # Time may stand still for an event that follows at once upon another.
+    stalled = (p.time + size) <= p.time
     accepted = step.accepted & ~stalled
-    moved = _accept(task, p, step, size, time, accepted)
+    moved = _accept(task, p, step, step.size, time, accepted)
     counters = Counters(
         p.counters.accepted + accepted.astype(jnp.int32),
         p.counters.rejected + (~accepted).astype(jnp.int32),
         p.counters.field_evaluations + step.num_field_evaluations,
         jnp.where(step.finite, 0, p.counters.consecutive_nonfinite + 1),
+        jax.tree.map(
+            lambda new, old: old + jnp.where(accepted, new, 0),
+            step.events,
+            p.counters.events,
+        ),
     )
     result, done = _outcome(task, moved, counters, stalled, last & accepted)
     next_size = jnp.minimum(step.next_size, moved.size)
@@ -216,8 +223,12 @@ def _accept(
     saves = _save(task, p, step, rate, elapsed, accepted, time, position, log_time)
     memories, met = _check_stops(task, p, ledger, state, size, accepted)
     change = jnp.abs(log_time_rate - p.log_time_rate)
-    longest = size * MAX_CHANGE / jnp.maximum(change, 1e-6 * MAX_CHANGE)
+    matters = change > 1e-6 * MAX_CHANGE
+    longest = size * MAX_CHANGE / jnp.where(matters, change, 1.0)
+    longest = jnp.where(matters, longest, jnp.inf)
     log_norm_change = flow.log_norm(position) - flow.log_norm(p.state.position)
+    # An event may follow at once upon another, after no time at all.
+    duration = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
     return Progress(
         time=keep(time, p.time),
         state=state,
@@ -225,7 +236,7 @@ def _accept(
         log_time_rate=log_time_rate,
         size=jax.lax.stop_gradient(keep(longest, jnp.full_like(size, jnp.inf))),
         solver_state=p.solver_state,
-        growth=keep(log_norm_change / size, p.growth),
+        growth=keep(log_norm_change / duration, p.growth),
         ledger=ledger,
         stop_memories=memories,
         met=met,
@@ -277,6 +288,7 @@ def _check_stops(
     task: Task, p: Progress, ledger: Ledger, state: State, size: Scalar, accepted: Array
 ) -> tuple[tuple[Any, ...], Count]:
     """The memories of the stop conditions, and the index of the first one met, or −1."""
+    size = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
     fall = jnp.maximum(state.dissipated - p.state.dissipated, 0.0)
     seen = Observation(
         initial_risk=p.ledger.initial_risk,

@@ -273,12 +273,11 @@ def _written(saves: Saves) -> Saves:
 
 
 def _stats(counters: Counters) -> dict[str, Array]:
-    none = jnp.zeros_like(counters.accepted)
     return {
         "num_steps": counters.accepted,
         "num_rejected": counters.rejected,
         "num_field_evaluations": counters.field_evaluations,
-        "num_crossings": none,
-        "num_slides": none,
-        "num_releases": none,
+        "num_crossings": counters.events.crossings,
+        "num_slides": counters.events.slides,
+        "num_releases": counters.events.releases,
     }

@@ -15,10 +15,16 @@ DType = DTypeLike | None
 
 
 def is_integer(array: Array) -> bool:
+    """Whether an array holds integers."""
     return jnp.issubdtype(array.dtype, jnp.integer)
 
 
 def as_array(name: str, value: ArrayLike | Sequence) -> Array:
+    """The value as an array of real numbers.
+
+    Raises:
+        ValueError: if it is none.
+    """
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -63,6 +69,7 @@ def common_dtype(*values: ArrayLike | Sequence) -> np.dtype:
 
 
 def check_counts(least: int = 1, most: int | None = None, **counts: int) -> None:
+    """Raise unless each named count is an integer in range."""
     bounds = f"of at least {least}" if most is None else f"in {least}..{most}"
     for name, count in counts.items():
         whole = isinstance(count, (int, np.integer))
@@ -71,6 +78,11 @@ def check_counts(least: int = 1, most: int | None = None, **counts: int) -> None
 
 
 def random_keys(key: PRNGKeyArray, num: int) -> Sequence[PRNGKeyArray]:
+    """As many keys as asked for, from one.
+
+    Raises:
+        TypeError: if it is no random key.
+    """
     try:
         return tuple(jr.split(key, num))
     except (TypeError, ValueError) as error:
@@ -80,6 +92,7 @@ def random_keys(key: PRNGKeyArray, num: int) -> Sequence[PRNGKeyArray]:
 
 
 def check_inputs(x: Array) -> None:
+    """Raise unless x is a table of at least one sample and one feature."""
     if x.ndim != 2 or x.size == 0:
         raise ValueError(
             f"x has shape {x.shape}, must be (samples, features) with at least one of "
@@ -88,6 +101,7 @@ def check_inputs(x: Array) -> None:
 
 
 def check_targets(y: Array, num_samples: int) -> None:
+    """Raise unless y has one entry or one row a sample."""
     if y.ndim not in (1, 2):
         raise ValueError(
             f"y has shape {y.shape}, must be (samples, outputs), or (samples,) for one "
@@ -102,6 +116,7 @@ def check_targets(y: Array, num_samples: int) -> None:
 
 
 def check_finite(name: str, array: Array, column: str) -> None:
+    """Raise on NaN or infinity, naming how many and where the first one is."""
     if not is_concrete(array):
         return
     values = np.asarray(array)
@@ -116,6 +131,7 @@ def check_finite(name: str, array: Array, column: str) -> None:
 
 
 def check_labels(labels: np.ndarray, num_classes: int) -> None:
+    """Raise unless the labels are classes in range."""
     bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if bad.size:
         raise ValueError(

@@ -7,7 +7,6 @@ energy(0) − energy(τ) = dissipated(τ) certifies the integration.
 
 import abc
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -17,11 +16,9 @@ from jaxtyping import Array, Float, PyTree
 
 from .._problem import Problem
 from ..nets import AbstractNet
-from ..nets._base import Gate
 
 
 Scalar = Float[Array, ""]
-Gates = Sequence[Gate] | None
 
 
 class State(eqx.Module):
@@ -29,23 +26,6 @@ class State(eqx.Module):
 
     position: Any
     dissipated: Scalar
-
-
-class Pullback(eqx.Module):
-    """A forward pass, and the way back from outputs to parameters."""
-
-    outputs: Float[Array, "samples outputs"]
-    vjp: Any
-
-    def __call__(self, cotangent: Float[Array, "samples outputs"]) -> AbstractNet:
-        """J_θᵀ · cotangent, of the structure of the net."""
-        return self.vjp(cotangent)[0]
-
-
-def pullback(problem: Problem, net: AbstractNet, gates: Gates = None) -> Pullback:
-    """The outputs on the data, with the gates given or the net's own, and J_θᵀ."""
-    gates = net.activations if gates is None else gates
-    return Pullback(*jax.vjp(lambda n: n.forward(problem.data.x, gates)[0], net))
 
 
 class AbstractFlow(eqx.Module):
@@ -83,9 +63,32 @@ class AbstractFlow(eqx.Module):
         degree = self.direction(position).degree or 1
         return self.log_norm(position) - 0.5 * math.log(degree)
 
+    def velocity(self, position: Any) -> State:
+        """d(position, dissipated)/dτ, with the net's own gates."""
+        x = self.problem.data.x
+        outputs, vjp = jax.vjp(lambda net: net(x), self.point(position))
+        (gradient,) = vjp(self.cotangent(position, outputs))
+        return self.assemble(position, outputs, gradient)
+
     @abc.abstractmethod
-    def velocity(self, position: Any, gates: Gates = None) -> State:
-        """d(position, dissipated)/dτ, with the gates given or the net's own."""
+    def point(self, position: Any) -> AbstractNet:
+        """The net at which the data are passed forward: θ or ρ, or the velocity of it."""
+
+    @abc.abstractmethod
+    def with_point(self, position: Any, net: AbstractNet) -> Any:
+        """The position (or the velocity) with its `point` replaced."""
+
+    @abc.abstractmethod
+    def cotangent(
+        self, position: Any, outputs: Float[Array, "samples outputs"]
+    ) -> Float[Array, "samples outputs"]:
+        """What is pulled back through the net from its outputs at `point`."""
+
+    @abc.abstractmethod
+    def assemble(
+        self, position: Any, outputs: Float[Array, "samples outputs"], gradient: AbstractNet
+    ) -> State:
+        """The velocity, from J^T · cotangent at `point`."""
 
     @abc.abstractmethod
     def coasting_time(self, position: Any, tolerance: Scalar) -> Scalar:

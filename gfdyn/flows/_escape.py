@@ -14,12 +14,10 @@ from .._problem import Problem, check_fit
 from ..nets import AbstractNet, norm
 from ._base import (
     AbstractFlow,
-    Gates,
     Scalar,
     State,
     axpy,
     dot,
-    pullback,
     rescale,
     root_mean_squares,
 )
@@ -91,17 +89,38 @@ class EscapeFlow(AbstractFlow):
         """log ‖θ‖ = log r + ½ log L."""
         return position.log_radius + 0.5 * math.log(_degree(position.direction))
 
-    def velocity(self, position: Polar, gates: Gates = None) -> State:
+    def point(self, position: Polar) -> AbstractNet:
+        """ρ."""
+        return position.direction
+
+    def with_point(self, position: Polar, net: AbstractNet) -> Polar:
+        """ρ replaced, r as it was."""
+        return Polar(net, position.log_radius)
+
+    def cotangent(
+        self, position: Polar, outputs: Float[Array, "samples outputs"]
+    ) -> Float[Array, "samples outputs"]:
+        """∇C(r^L f_ρ(X)), or ∇C(0) when localized."""
+        if self.localized:
+            return self.problem.cost_gradient_at_zero
+        return self.problem.cost_gradient(self._output_scale(position) * outputs)
+
+    def assemble(
+        self,
+        position: Polar,
+        outputs: Float[Array, "samples outputs"],
+        gradient: AbstractNet,
+    ) -> State:
         """d(ρ, log r)/dτ, and the rate −dR/dτ = r^L ‖g‖², or ds/dτ when localized."""
+        del outputs
         rho, degree = position.direction, _degree(position.direction)
-        g = self._gradient(position, gates)
-        radial = dot(rho, g)
-        square = dot(rho, rho)
-        tangent = axpy(-radial / square, rho, g)
+        radial = dot(rho, gradient)
+        tangent = axpy(-radial / dot(rho, rho), rho, gradient)
         if self.localized:
             dissipation = dot(tangent, tangent)
         else:
-            dissipation = jnp.exp(degree * position.log_radius) * dot(g, g)
+            scale = jnp.exp(degree * position.log_radius)
+            dissipation = scale * dot(gradient, gradient)
         minus = -jnp.ones_like(radial)
         return State(Polar(rescale(minus, tangent), -radial / degree), dissipation)
 
@@ -190,14 +209,6 @@ class EscapeFlow(AbstractFlow):
 
     def _output_scale(self, position: Polar) -> Scalar:
         return jnp.exp(_degree(position.direction) * position.log_radius)
-
-    def _gradient(self, position: Polar, gates: Gates) -> AbstractNet:
-        """g = r^(1−L) ∇R(r ρ), finite for every r."""
-        forward = pullback(self.problem, position.direction, gates)
-        if self.localized:
-            return forward(self.problem.cost_gradient_at_zero)
-        scaled = self._output_scale(position) * forward.outputs
-        return forward(self.problem.cost_gradient(scaled))
 
 
 def _degree(net: AbstractNet) -> int:

@@ -15,12 +15,10 @@ from .._tracing import is_concrete
 from ..nets import AbstractNet, norm
 from ._base import (
     AbstractFlow,
-    Gates,
     Scalar,
     State,
     axpy,
     dot,
-    pullback,
     rescale,
     root_mean_squares,
 )
@@ -90,9 +88,38 @@ class GradientFlow(AbstractFlow):
         """log ‖θ‖."""
         return jnp.log(norm(position))
 
-    def velocity(self, position: AbstractNet, gates: Gates = None) -> State:
+    def point(self, position: AbstractNet) -> AbstractNet:
+        """θ."""
+        return position
+
+    def with_point(self, position: AbstractNet, net: AbstractNet) -> AbstractNet:
+        """The net."""
+        return net
+
+    def cotangent(
+        self, position: AbstractNet, outputs: Float[Array, "samples outputs"]
+    ) -> Float[Array, "samples outputs"]:
+        """∇C, or (R/E) ∇ log C in the clock of the loss."""
+        if not self._in_logs:
+            return self.problem.cost_gradient(outputs)
+        log_cost, cotangent = jax.value_and_grad(self.problem.log_cost)(outputs)
+        if not self._has_decay:
+            return cotangent
+        return jnp.exp(log_cost - self._log_penalised(log_cost, position)) * cotangent
+
+    def assemble(
+        self,
+        position: AbstractNet,
+        outputs: Float[Array, "samples outputs"],
+        gradient: AbstractNet,
+    ) -> State:
         """dθ/dτ, and the rate −dE/dτ (physical, arc) or −d log E/dτ (loss)."""
-        gradient = self._gradient(position, gates)
+        if self._has_decay:
+            decay = 2 * self.weight_decay
+            if self._in_logs:
+                log_cost = self.problem.log_cost(outputs)
+                decay = decay * jnp.exp(-self._log_penalised(log_cost, position))
+            gradient = axpy(decay, position, gradient)
         square = dot(gradient, gradient)
         if self.clock == "arc":
             length = jnp.sqrt(square)
@@ -126,8 +153,7 @@ class GradientFlow(AbstractFlow):
             return jnp.zeros((), self.problem.data.x.dtype)
         if self.clock == "loss":
             return -self._log_energy(position)
-        gradient = self._gradient(position)
-        return -jnp.log(norm(gradient))
+        return -jnp.log(self.velocity(position).dissipated)
 
     def invariants(self, position: AbstractNet) -> tuple[PyTree[Array], Scalar]:
         """The net's invariants; decaying as e^(−4λt) under weight decay."""
@@ -158,26 +184,8 @@ class GradientFlow(AbstractFlow):
 
     def _log_energy(self, net: AbstractNet) -> Scalar:
         log_risk = self.problem.log_risk(net)
-        if not self._has_decay:
-            return log_risk
-        return jnp.logaddexp(log_risk, jnp.log(self.weight_decay * dot(net, net)))
+        return self._log_penalised(log_risk, net) if self._has_decay else log_risk
 
-    def _gradient(self, net: AbstractNet, gates: Gates = None) -> AbstractNet:
-        """∇E, or ∇ log E in the clock of the loss."""
-        problem = self.problem
-        forward = pullback(problem, net, gates)
-        if not self._in_logs:
-            gradient = forward(problem.cost_gradient(forward.outputs))
-            decay = 2 * self.weight_decay
-        else:
-            log_cost, cotangent = jax.value_and_grad(problem.log_cost)(forward.outputs)
-            gradient, decay = forward(cotangent), 0.0
-            if self._has_decay:
-                # ∇ log E = (R/E) ∇ log R + (2λ/E) θ, the weights taken in logs.
-                penalty = jnp.log(self.weight_decay * dot(net, net))
-                log_energy = jnp.logaddexp(log_cost, penalty)
-                gradient = rescale(jnp.exp(log_cost - log_energy), gradient)
-                decay = 2 * self.weight_decay * jnp.exp(-log_energy)
-        if not self._has_decay:
-            return gradient
-        return axpy(jnp.asarray(decay, problem.data.x.dtype), net, gradient)
+    def _log_penalised(self, log_risk: Scalar, net: AbstractNet) -> Scalar:
+        """log E, E = R + λ‖θ‖²; the weights of ∇ log E = (R/E) ∇ log R + (2λ/E) θ."""
+        return jnp.logaddexp(log_risk, jnp.log(self.weight_decay * dot(net, net)))

@@ -1,4 +1,10 @@
 """How a flow is integrated."""
 
 from ._adaptive import Adaptive as Adaptive
-from ._base import AbstractSolver as AbstractSolver, Step as Step
+from ._base import (
+    AbstractSolver as AbstractSolver,
+    Events as Events,
+    Step as Step,
+    no_events as no_events,
+)
+from ._exact_kinks import ExactKinks as ExactKinks

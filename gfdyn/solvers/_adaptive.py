@@ -1,5 +1,6 @@
 """An ordinary adaptive solve by any of diffrax's solvers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -10,7 +11,11 @@ from jaxtyping import Array, Bool
 
 from .._tracing import is_concrete
 from ..flows import AbstractFlow, State
-from ._base import AbstractSolver, Scalar, Step
+from ._base import AbstractSolver, Scalar, Step, no_events
+
+
+# position -> velocity; an equinox module, so that its arrays are arguments
+Field = Callable[[Any], State]
 
 
 class Adaptive(AbstractSolver):
@@ -82,7 +87,7 @@ class Adaptive(AbstractSolver):
             fastest = jnp.max(moves / jnp.where(scales > 0, scales, 1.0))
             dt0 = 0.01 / jnp.where(fastest > 0, fastest, 1.0)
         dt0 = jax.lax.stop_gradient(dt0)
-        field = _Field(flow, jnp.asarray(False))
+        field = _Coasting(flow, jnp.asarray(False))
         method_state = self.method.init(_TERM, 0.0 * dt0, dt0, state, field)
         unit = jnp.ones_like(dt0)
         _, controller_state = self._controller.init(
@@ -97,14 +102,29 @@ class Adaptive(AbstractSolver):
         size: Scalar,
         solver_state: "_AdaptiveState",
     ) -> Step:
-        """One step of the method, judged by its embedded error estimate."""
-        zero = jnp.zeros_like(size)
+        """One step of the method, along converged directions without stability limit."""
         tolerance = jnp.asarray(_COASTING_FRACTION * self.rtol, size.dtype)
         longest_coast = flow.coasting_time(state.position, tolerance)
         coasting = size <= longest_coast
-        field = _Field(flow, coasting)
+        field = _Coasting(flow, coasting)
+        step = self.attempt(flow, field, state, size, solver_state)
+        next_size = jnp.minimum(step.next_size, longest_coast)
+        next_size = jnp.where(coasting, next_size, step.next_size)
+        return eqx.tree_at(lambda s: s.next_size, step, next_size)
+
+    def attempt(
+        self,
+        flow: AbstractFlow,
+        field: Field,
+        state: State,
+        size: Scalar,
+        solver_state: "_AdaptiveState",
+        made_jump: bool | Bool[Array, ""] = False,
+    ) -> Step:
+        """One step of the method in a field, judged by its embedded error estimate."""
+        zero = jnp.zeros_like(size)
         end, error, dense_info, method_state, result = self.method.step(
-            _TERM, zero, size, state, field, solver_state.method, made_jump=False
+            _TERM, zero, size, state, field, solver_state.method, made_jump=made_jump
         )
         assert error is not None
         ratio = self._error_ratio(flow, error.position, state.position, end.position)
@@ -122,7 +142,6 @@ class Adaptive(AbstractSolver):
             solver_state.controller,
         )
         next_size = stop - start
-        next_size = jnp.where(coasting, jnp.minimum(next_size, longest_coast), next_size)
         if self.max_size is not None:
             next_size = jnp.minimum(next_size, self.max_size)
         kept = jax.tree.map(
@@ -133,6 +152,8 @@ class Adaptive(AbstractSolver):
         return Step(
             accepted=jnp.asarray(accepted),
             finite=finite,
+            size=size,
+            events=no_events(),
             next_size=jax.lax.stop_gradient(next_size),
             state=end,
             interpolation=self.method.interpolation_cls(t0=zero, t1=size, **dense_info),
@@ -204,19 +225,24 @@ class _AdaptiveState(eqx.Module):
     controller: Any
 
 
-class _Field(eqx.Module):
+class _Coasting(eqx.Module):
+    """The flow's own field, its direction held while coasting."""
+
     flow: AbstractFlow
     coasting: Bool[Array, ""]
 
+    def __call__(self, position: Any) -> State:
+        velocity = self.flow.velocity(position)
+        return jax.tree.map(
+            lambda held, free: jnp.where(self.coasting, held, free),
+            self.flow.held(velocity),
+            velocity,
+        )
 
-def _velocity(t: Scalar, state: State, field: _Field) -> State:
+
+def _velocity(t: Scalar, state: State, field: Field) -> State:
     del t
-    velocity = field.flow.velocity(state.position)
-    return jax.tree.map(
-        lambda held, free: jnp.where(field.coasting, held, free),
-        field.flow.held(velocity),
-        velocity,
-    )
+    return field(state.position)
 
 
 def _no_field(*args: Any) -> None:

@@ -4,6 +4,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..flows import AbstractFlow, State
@@ -12,13 +13,29 @@ from ..flows import AbstractFlow, State
 Scalar = Float[Array, ""]
 
 
+class Events(eqx.Module):
+    """What happened at kinks: gates that flipped, began to slide, were released."""
+
+    crossings: Int[Array, ""]
+    slides: Int[Array, ""]
+    releases: Int[Array, ""]
+
+
+def no_events() -> Events:
+    """None of them."""
+    none = jnp.asarray(0, jnp.int32)
+    return Events(none, none, none)
+
+
 class Step(eqx.Module):
     """The outcome of one attempt to step over [0, size], in relative time."""
 
-    # How it went
+    # How it went, and how far: a step may end before the size that was asked for
     accepted: Bool[Array, ""]
     finite: Bool[Array, ""]
+    size: Scalar
     next_size: Scalar
+    events: Events
     # Where it leads, if accepted
     state: State
     interpolation: Any

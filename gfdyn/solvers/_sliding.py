@@ -1,0 +1,86 @@
+"""The velocity along kinks that attract from both sides (Filippov's sliding modes).
+
+While a set S of sites slides, z_S = 0 is a constraint: the gradient with those gates off is
+projected, g = g₀ + J_Sᵀν with J_S J_Sᵀ ν = −J_S g₀. The multiplier is what the gates
+contribute, ν = (λ − slope) c, with c the signal that arrives at the site, so that it gives
+the value λ of each gate between its slope and 1. Matrix-free: J_S and J_Sᵀ are one JVP and
+one VJP.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..flows import AbstractFlow, State
+from ..flows._base import axpy
+from ..nets import AbstractNet
+from ._gates import GateState, Linearisation, Sites, any_of, linearise, masked
+
+
+_CG_TOLERANCE = 1e-13
+_CG_STEPS = 200
+
+
+class Motion(eqx.Module):
+    """The velocity under fixed gates, and what happens at the sites."""
+
+    velocity: State
+    # dz/dτ, and the signal c at each post-activation
+    z_rate: Sites
+    signal: Sites
+    # The position of each sliding gate between off (0) and on (1)
+    openness: Sites
+
+
+def motion(flow: AbstractFlow, position: Any, gates: GateState) -> Motion:
+    """The velocity with the gates fixed and the sliding ones held on their kinks."""
+    at = linearise(flow, position, gates)
+    cotangent = flow.cotangent(position, at.outputs)
+    zeros = tuple(jnp.zeros_like(z) for z in at.z)
+    free, _ = at.pullback(cotangent, zeros)
+
+    def constrained() -> Sites:
+        pushed = masked(gates.sliding, at.pushforward(free))
+        return _solve_normal(at, gates, tuple(-z for z in pushed))
+
+    nu = jax.lax.cond(any_of(gates.sliding), constrained, lambda: zeros)
+    gradient, signal = at.pullback(cotangent, nu)
+    velocity = flow.assemble(position, at.outputs, gradient)
+    moved = flow.point(velocity.position)
+    net = flow.point(position)
+    openness = tuple(
+        n / _nonzero(c) / (1 - sigma.slope) if not sigma.is_linear else jnp.zeros_like(n)
+        for n, c, sigma in zip(nu, signal, net.activations, strict=True)
+    )
+    return Motion(velocity, at.pushforward(moved), signal, openness)
+
+
+def back_to_kinks(flow: AbstractFlow, position: Any, gates: GateState) -> Any:
+    """The nearest position at which the sliding sites have z = 0, to first order."""
+
+    def project() -> AbstractNet:
+        at = linearise(flow, position, gates)
+        nu = _solve_normal(at, gates, masked(gates.sliding, at.z))
+        step, _ = at.pullback(jnp.zeros_like(at.outputs), nu)
+        return axpy(-jnp.ones((), at.outputs.dtype), step, flow.point(position))
+
+    moved = jax.lax.cond(any_of(gates.sliding), project, lambda: flow.point(position))
+    return flow.with_point(position, moved)
+
+
+def _solve_normal(at: Linearisation, gates: GateState, right: Sites) -> Sites:
+    """ν with J_S J_Sᵀ ν = right, by conjugate gradients."""
+
+    def normal(nu: Sites) -> Sites:
+        step, _ = at.pullback(jnp.zeros_like(at.outputs), masked(gates.sliding, nu))
+        return masked(gates.sliding, at.pushforward(step))
+
+    nu, _ = jax.scipy.sparse.linalg.cg(normal, right, tol=_CG_TOLERANCE, maxiter=_CG_STEPS)
+    return nu
+
+
+def _nonzero(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    return jnp.where(x == 0, 1.0, x)
