@@ -32,12 +32,14 @@ from ._trajectory import SolveError, Trajectory
 from .data import Dataset
 from .flows import AbstractFlow, EscapeFlow, GradientFlow
 from .nets import MLP
-from .solvers import Adaptive
+from .solvers import Adaptive, ExactKinks
 
 
+SolverName = Literal["adaptive", "exact"]
 DataName = Literal["digits", "circle", "teacher", "mnist"]
 LossName = Literal["squared", "logistic", "exponential", "cross_entropy"]
 
+_SOLVERS = {"adaptive": Adaptive, "exact": ExactKinks}
 _RECORDS = {
     "risk": diagnostics.risk,
     "singular_values": partial(diagnostics.singular_values, k=10),
@@ -89,6 +91,8 @@ class Escape(Setup):
     """Integrate the localized loss, and stop when the direction has converged."""
     settled: float = 1e-3
     """Stop once the mean rate of fall of the risk is this fraction of its largest."""
+    solver: SolverName = "adaptive"
+    """adaptive, or exact: kinks located one by one, for small networks."""
     tau_max: float = math.inf
     """Stop at this τ at the latest."""
     max_steps: int = 20_000
@@ -109,6 +113,8 @@ class Flow(Setup):
     """The clock to integrate in."""
     weight_decay: float = 0.0
     """λ of the penalty λ‖θ‖² (its gradient is 2λθ)."""
+    solver: SolverName = "adaptive"
+    """adaptive, or exact: kinks located one by one, for small networks."""
     risk_below: float | None = None
     """Stop once the risk is this small."""
     rtol: float = 1e-4
@@ -297,7 +303,7 @@ def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> 
         t1=end,
         ts=AcceptedSteps(command.max_saves + command.max_saves % 2),
         record=_RECORDS,
-        solver=Adaptive(rtol=command.rtol),
+        solver=_SOLVERS[command.solver](rtol=command.rtol),
         stop=stop,
         max_steps=command.max_steps,
         progress=True,

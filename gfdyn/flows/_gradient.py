@@ -115,7 +115,7 @@ class GradientFlow(AbstractFlow):
     ) -> State:
         """dθ/dτ, and the rate −dE/dτ (physical, arc) or −d log E/dτ (loss)."""
         if self._has_decay:
-            decay = 2 * self.weight_decay
+            decay = 2 * jnp.asarray(self.weight_decay)
             if self._in_logs:
                 log_cost = self.problem.log_cost(outputs)
                 decay = decay * jnp.exp(-self._log_penalised(log_cost, position))

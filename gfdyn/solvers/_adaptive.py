@@ -154,7 +154,7 @@ class Adaptive(AbstractSolver):
             finite=finite,
             size=size,
             events=no_events(),
-            next_size=jax.lax.stop_gradient(next_size),
+            next_size=jax.lax.stop_gradient(jnp.asarray(next_size)),
             state=end,
             interpolation=self.method.interpolation_cls(t0=zero, t1=size, **dense_info),
             solver_state=_AdaptiveState(kept, controller_state),

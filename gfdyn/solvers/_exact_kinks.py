@@ -21,7 +21,9 @@ from ._gates import (
     kinked,
     live_gates,
     preactivations,
+    shared_kinks,
     smallest,
+    with_sharers,
 )
 from ._sliding import back_to_kinks, motion
 
@@ -29,8 +31,10 @@ from ._sliding import back_to_kinks, motion
 # Parts of a step at whose ends events are looked for, and bisections of a part.
 _PARTS = 4
 _BISECTIONS = 46
-_MARGIN = 1e-13
-_OPENNESS_MARGIN = 1e-10
+# What counts as rounding, in units of the precision: of z, relative to the largest of its
+# layer; and how far beyond its range a gate may stand, as a power of the precision.
+_Z_ROUNDING = 500.0
+_OPENNESS_POWER = 2 / 3
 
 
 class ExactKinks(AbstractSolver):
@@ -41,8 +45,8 @@ class ExactKinks(AbstractSolver):
     sides then decide: the gate flips, or, where both lead back, its neuron slides along the
     kink (Filippov) until the value of the gate leaves the range between its slope and 1.
 
-    One step for each event: for small networks, at any tolerance. Kinks that several
-    samples share (data on one line through the origin) are not treated yet.
+    One step for each event: for small networks, at any tolerance. Derivatives through it
+    are not yet those of the flow.
 
     Args:
         method: an explicit diffrax pair.
@@ -131,6 +135,11 @@ class _Span(eqx.Module):
     smooth: Step
     start: State
 
+    @property
+    def shared(self) -> Array:
+        """Which samples share their kinks in the first layer."""
+        return shared_kinks(self.flow.problem.data.x)
+
     def margins(self, position: Any) -> Sites:
         """How far each pre-activation is on its gate's side of the kink."""
         z = preactivations(self.flow, position, self.gates)
@@ -145,7 +154,9 @@ class _Span(eqx.Module):
         """
         before, now = self.margins(self.start.position), self.margins(position)
         beyond = tuple(
-            m1 - jnp.minimum(m0, -_MARGIN) for m0, m1 in zip(before, now, strict=True)
+            m1
+            - jnp.minimum(m0, -_Z_ROUNDING * jnp.finfo(m0.dtype).eps * jnp.max(jnp.abs(m0)))
+            for m0, m1 in zip(before, now, strict=True)
         )
         layers = kinked(self.flow.point(position))
         crossed = tuple(
@@ -155,14 +166,15 @@ class _Span(eqx.Module):
         return crossed, beyond
 
     def furthest(self, position: Any) -> Mask:
-        """Of the crossed sites the one furthest beyond its kink (and any equal to it).
+        """Of the crossed sites the one furthest beyond its kink, and all that share it.
 
         The others follow at once in steps of next to no length, each decided under the
         gates that those before it have set.
         """
         crossed, beyond = self.overshoot(position)
         lowest = smallest(crossed, beyond)
-        return tuple(c & (b <= lowest) for c, b in zip(crossed, beyond, strict=True))
+        first = tuple(c & (b <= lowest) for c, b in zip(crossed, beyond, strict=True))
+        return with_sharers(first, self.shared)
 
     def first_crossing(self, size: Scalar) -> Scalar:
         """The time of the first crossing, `size` if there is none."""
@@ -185,11 +197,12 @@ class _Span(eqx.Module):
     def released(self, position: Any) -> tuple[Mask, Sites]:
         """The sliding sites whose gate has left its range there, and all openness."""
         openness = motion(self.flow, position, self.gates).openness
+        margin = jnp.finfo(self.smooth.size.dtype).eps ** _OPENNESS_POWER
         outside = tuple(
-            s & ((o < -_OPENNESS_MARGIN) | (o > 1 + _OPENNESS_MARGIN))
+            s & ((o < -margin) | (o > 1 + margin))
             for s, o in zip(self.gates.sliding, openness, strict=True)
         )
-        return outside, openness
+        return with_sharers(outside, self.shared), openness
 
     def resolve(self, reached: Any, position: Any) -> tuple[GateState, Events]:
         """The gates after the event, and what happened.
@@ -199,16 +212,16 @@ class _Span(eqx.Module):
         gates, crossed = self.gates, self.furthest(reached)
         none = tuple(jnp.zeros_like(c) for c in crossed)
 
-        def z_rate(side: bool) -> Sites:
-            on = tuple(
-                jnp.where(c, side, o) for c, o in zip(crossed, gates.on, strict=True)
-            )
-            return motion(self.flow, position, GateState(on, gates.sliding)).z_rate
+        flipped = tuple(o ^ c for o, c in zip(gates.on, crossed, strict=True))
 
         def classify() -> Mask:
-            # A kink attracts where both sides lead to it.
-            sides = zip(crossed, z_rate(False), z_rate(True), strict=True)
-            return tuple(c & (off > 0) & (on < 0) for c, off, on in sides)
+            # This side led to the kink; it attracts if the side beyond leads back.
+            beyond = motion(self.flow, position, GateState(flipped, gates.sliding)).z_rate
+            back = tuple(
+                c & (jnp.where(o, rate, -rate) > 0)
+                for c, o, rate in zip(crossed, gates.on, beyond, strict=True)
+            )
+            return with_sharers(back, self.shared)
 
         captured = jax.lax.cond(any_of(crossed), classify, lambda: none)
         zeros = tuple(jnp.zeros_like(m) for m in self.margins(position))
@@ -216,10 +229,8 @@ class _Span(eqx.Module):
             any_of(gates.sliding), lambda: self.released(reached), lambda: (none, zeros)
         )
         on = tuple(
-            (o ^ (c & ~s)) & ~s | (r & (v > 0.5))
-            for o, c, s, r, v in zip(
-                gates.on, crossed, captured, released, openness, strict=True
-            )
+            (f & ~s) | (r & (v > 0.5))
+            for f, s, r, v in zip(flipped, captured, released, openness, strict=True)
         )
         sliding = tuple(
             (s | c) & ~r for s, c, r in zip(gates.sliding, captured, released, strict=True)
@@ -232,7 +243,8 @@ class _Span(eqx.Module):
 def _first_time(bad: Callable[[Scalar], Bool[Array, ""]], size: Scalar) -> Scalar:
     """The first time in (0, size] at which `bad` holds, from above; `size` if none does.
 
-    Looked for at the ends of some parts of the step, then by bisection in the first bad one.
+    Looked for at the ends of some parts of the step, then by bisection in the first bad
+    one.
     """
     ends = size * jnp.arange(1, _PARTS + 1, dtype=size.dtype) / _PARTS
     is_bad = jax.lax.map(bad, ends)

@@ -94,6 +94,40 @@ def kinked(net: AbstractNet) -> tuple[bool, ...]:
     return tuple(not sigma.is_linear for sigma in net.activations)
 
 
+def shared_kinks(x: Float[Array, "samples dim"]) -> Float[Array, "samples samples"]:
+    """r_ij with x_i = r_ij x_j for samples on one line through the origin, 0 for others.
+
+    A unit of the first layer has one kink for all samples on such a line: the gates of
+    parallel ones (r > 0) are equal, of antipodal ones (r < 0) λ and 1 − λ.
+    """
+    gram = x @ x.T
+    squares = jnp.diag(gram)
+    known = squares > 0
+    safe = jnp.where(known, squares, 1.0)
+    cosine = gram / jnp.sqrt(safe[:, None] * safe[None, :])
+    collinear = jnp.abs(cosine) > 1 - 8 * jnp.finfo(x.dtype).eps
+    collinear &= known[:, None] & known[None, :]
+    own = jnp.eye(x.shape[0], dtype=bool)
+    return jnp.where(own, 1.0, jnp.where(collinear, gram / safe[None, :], 0.0))
+
+
+def one_of_each(mask: Mask, shared: Float[Array, "samples samples"]) -> Mask:
+    """The mask with one site kept of those that share a kink."""
+    if not mask:
+        return mask
+    earlier = jnp.tril(shared != 0, k=-1)
+    first = mask[0] & ~jnp.any(earlier, axis=1)[:, None]
+    return (first, *mask[1:])
+
+
+def with_sharers(mask: Mask, shared: Float[Array, "samples samples"]) -> Mask:
+    """The mask, and in the first layer all sites that share a kink with one in it."""
+    if not mask:
+        return mask
+    first = (shared.T != 0).astype(shared.dtype) @ mask[0].astype(shared.dtype) > 0
+    return (first, *mask[1:])
+
+
 def masked(mask: Mask, sites: Sites) -> Sites:
     """The values at the sites of the mask, 0 elsewhere."""
     return tuple(jnp.where(m, s, 0.0) for m, s in zip(mask, sites, strict=True))

@@ -17,7 +17,17 @@ from jaxtyping import Array, Float
 from ..flows import AbstractFlow, State
 from ..flows._base import axpy
 from ..nets import AbstractNet
-from ._gates import GateState, Linearisation, Sites, any_of, linearise, masked
+from ._gates import (
+    GateState,
+    Linearisation,
+    Mask,
+    Sites,
+    any_of,
+    linearise,
+    masked,
+    one_of_each,
+    shared_kinks,
+)
 
 
 _CG_TOLERANCE = 1e-13
@@ -28,9 +38,7 @@ class Motion(eqx.Module):
     """The velocity under fixed gates, and what happens at the sites."""
 
     velocity: State
-    # dz/dτ, and the signal c at each post-activation
     z_rate: Sites
-    signal: Sites
     # The position of each sliding gate between off (0) and on (1)
     openness: Sites
 
@@ -42,9 +50,12 @@ def motion(flow: AbstractFlow, position: Any, gates: GateState) -> Motion:
     zeros = tuple(jnp.zeros_like(z) for z in at.z)
     free, _ = at.pullback(cotangent, zeros)
 
+    shared = shared_kinks(flow.problem.data.x)
+    held = one_of_each(gates.sliding, shared)
+
     def constrained() -> Sites:
-        pushed = masked(gates.sliding, at.pushforward(free))
-        return _solve_normal(at, gates, tuple(-z for z in pushed))
+        pushed = masked(held, at.pushforward(free))
+        return _solve_normal(at, held, tuple(-z for z in pushed))
 
     nu = jax.lax.cond(any_of(gates.sliding), constrained, lambda: zeros)
     gradient, signal = at.pullback(cotangent, nu)
@@ -52,10 +63,10 @@ def motion(flow: AbstractFlow, position: Any, gates: GateState) -> Motion:
     moved = flow.point(velocity.position)
     net = flow.point(position)
     openness = tuple(
-        n / _nonzero(c) / (1 - sigma.slope) if not sigma.is_linear else jnp.zeros_like(n)
-        for n, c, sigma in zip(nu, signal, net.activations, strict=True)
+        _openness(n, (1 - sigma.slope) * c, shared if i == 0 else None)
+        for i, (n, c, sigma) in enumerate(zip(nu, signal, net.activations, strict=True))
     )
-    return Motion(velocity, at.pushforward(moved), signal, openness)
+    return Motion(velocity, at.pushforward(moved), openness)
 
 
 def back_to_kinks(flow: AbstractFlow, position: Any, gates: GateState) -> Any:
@@ -63,7 +74,8 @@ def back_to_kinks(flow: AbstractFlow, position: Any, gates: GateState) -> Any:
 
     def project() -> AbstractNet:
         at = linearise(flow, position, gates)
-        nu = _solve_normal(at, gates, masked(gates.sliding, at.z))
+        held = one_of_each(gates.sliding, shared_kinks(flow.problem.data.x))
+        nu = _solve_normal(at, held, masked(held, at.z))
         step, _ = at.pullback(jnp.zeros_like(at.outputs), nu)
         return axpy(-jnp.ones((), at.outputs.dtype), step, flow.point(position))
 
@@ -71,12 +83,26 @@ def back_to_kinks(flow: AbstractFlow, position: Any, gates: GateState) -> Any:
     return flow.with_point(position, moved)
 
 
-def _solve_normal(at: Linearisation, gates: GateState, right: Sites) -> Sites:
+def _openness(nu: Array, signal: Array, shared: Array | None) -> Array:
+    """Where a sliding gate stands between off (0) and on (1).
+
+    The multiplier is what the gates add to the gradient along ∇z: o c for a kink of its
+    own. Where samples share it, Σ_k o_k r_k c_k over them, with o for r > 0 and 1 − o for
+    r < 0, must equal Σ_k r_k ν_k.
+    """
+    if shared is None:
+        return nu / _nonzero(signal)
+    total = shared.T @ nu
+    opposite = jnp.minimum(shared, 0.0).T @ signal
+    return (total - opposite) / _nonzero(jnp.abs(shared).T @ signal)
+
+
+def _solve_normal(at: Linearisation, held: Mask, right: Sites) -> Sites:
     """ν with J_S J_Sᵀ ν = right, by conjugate gradients."""
 
     def normal(nu: Sites) -> Sites:
-        step, _ = at.pullback(jnp.zeros_like(at.outputs), masked(gates.sliding, nu))
-        return masked(gates.sliding, at.pushforward(step))
+        step, _ = at.pullback(jnp.zeros_like(at.outputs), masked(held, nu))
+        return masked(held, at.pushforward(step))
 
     nu, _ = jax.scipy.sparse.linalg.cg(normal, right, tol=_CG_TOLERANCE, maxiter=_CG_STEPS)
     return nu

@@ -1,0 +1,161 @@
+"""Exact kinks: against the oracle, against gradient descent, against exact speeds."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from fixtures import all_active, distance, float_dtypes, linear_problem, sliding, tight
+
+import gfdyn as gf
+
+
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
+
+
+def read_golden(path, rtol):
+    """The flow, the net and the end of a golden file, and what to compare."""
+    file = np.load(path)
+    dims, depth = file["dims"], len(file["dims"]) - 1
+    data = gf.Dataset(file["X"].T, file["Y"].T)
+    problem = gf.Problem(data, gf.losses.squared)
+    mode, start, end = str(file["mode"]), file["y0"], file["y1"]
+    polar = mode == "polar"
+    shapes = list(zip(dims[1:], dims[:-1], strict=True))
+    splits = np.cumsum([a * b for a, b in shapes])[:-1]
+    parts = np.split(start[1:] if polar else start, splits)
+    weights = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    net = gf.nets.MLP.from_weights([jnp.asarray(w) for w in weights])
+    if mode == "flow":
+        return gf.GradientFlow(problem), net, float(file["t1"]), end
+    if polar:
+        net = gf.nets.scaled_to_norm(net, float(np.exp(start[0])))
+    flow = gf.EscapeFlow(problem, localized=not polar)
+    return (
+        flow,
+        net,
+        float(file["t1"]) * depth ** (1 - depth / 2),
+        end[1:] if polar else end,
+    )
+
+
+@pytest.mark.parametrize("rtol, bound", [(1e-6, 1e-5), (1e-8, 1e-6)], ids=["1e-6", "1e-8"])
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_meets_the_oracle(path, rtol, bound):
+    flow, net, t1, expected = read_golden(path, rtol)
+    solver = gf.solvers.ExactKinks(rtol=rtol)
+    traj = gf.solve(flow, net, t1=t1, ts=[t1], solver=solver)
+    got = np.concatenate([np.ravel(w) for w in traj.final_direction.weights])
+    if isinstance(flow, gf.EscapeFlow):
+        got = got / np.linalg.norm(got)
+    assert np.linalg.norm(got - expected) <= bound * np.linalg.norm(expected)
+    assert int(traj.stats["num_steps"]) <= 1500
+    # The energy identity and the balance hold through all its slides.
+    assert int(traj.stats["num_slides"]) >= 20
+    assert traj.certificate.energy_residual <= 1000 * rtol
+    assert traj.certificate.balance_drift <= 100 * rtol
+    assert traj.certificate.risk_increase <= 1e-12
+
+
+def test_gradient_descent_converges_to_it_through_slides():
+    problem, net = sliding()
+    flow, t1 = gf.GradientFlow(problem), 20.0
+    exact = gf.solve(flow, net, t1=t1, ts=[t1], solver=gf.solvers.ExactKinks(rtol=1e-9))
+    assert int(exact.stats["num_slides"]) >= 10
+    gaps = []
+    for step in (1e-1, 1e-2, 1e-3):
+        descent = gf.descend(problem, net, step, round(t1 / step))
+        gaps.append(distance(descent.final, exact.final))
+    ratios = np.array(gaps[:-1]) / np.array(gaps[1:])
+    assert np.all((ratios > 5) & (ratios < 20)), gaps
+
+
+def test_example_one_ends_at_its_exact_speeds():
+    """Bantzis et al., Example 1 at depth 3: speeds ½ and √2−1, never above ½."""
+    problem = gf.Problem(gf.data.circle(8), gf.losses.squared, reduction="sum")
+    flow = gf.EscapeFlow(problem, localized=True)
+    solver = gf.solvers.ExactKinks(rtol=1e-8)
+    seen = set()
+    for seed in range(8):
+        net = gf.nets.MLP([2, 16, 16, 1], key=jax.random.key(seed))
+        traj = gf.solve(flow, net, t1=1500.0, ts=[1500.0], solver=solver)
+        speed = -float(traj.final_risk)
+        assert speed <= 0.5 + 1e-9
+        near = [s for s in (0.5, np.sqrt(2) - 1) if abs(speed - s) <= 1e-6]
+        assert near, (seed, speed)
+        seen |= set(near)
+    assert 0.5 in seen
+
+
+def test_chatter_is_gone():
+    """Where Adaptive's energy identity fails by per cents, this one's holds."""
+    problem, net = sliding()
+    flow = gf.GradientFlow(problem)
+    exact = gf.solve(flow, net, t1=30.0, solver=gf.solvers.ExactKinks(rtol=1e-6))
+    chatter = gf.solve(flow, net, t1=30.0, solver=tight(1e-4))
+    assert exact.certificate.energy_residual <= 1e-5
+    assert chatter.certificate.energy_residual >= 1e-2
+    assert "energy identity fails" not in exact.summary()
+    assert int(exact.stats["num_steps"]) < int(chatter.stats["num_steps"])
+
+
+def test_leaky_relu_slides_too():
+    rng = np.random.default_rng(0)
+    data = gf.Dataset(rng.normal(size=(20, 3)), rng.normal(size=(20, 1)))
+    problem = gf.Problem(data, gf.losses.squared)
+    net = gf.nets.MLP(
+        [3, 8, 1], key=jax.random.key(0), scale=0.5, activation="leaky_relu(0.1)"
+    )
+    flow = gf.GradientFlow(problem)
+    exact = gf.solve(flow, net, t1=10.0, ts=[10.0], solver=gf.solvers.ExactKinks(rtol=1e-8))
+    assert int(exact.stats["num_slides"]) >= 1
+    gaps = [
+        distance(gf.descend(problem, net, step, round(10 / step)).final, exact.final)
+        for step in (1e-2, 1e-3)
+    ]
+    assert 5 < gaps[0] / gaps[1] < 20
+
+
+def test_smooth_flows_need_no_events():
+    problem, _ = linear_problem()
+    net = gf.nets.MLP([4, 3, 2], key=jax.random.key(0), activation="identity")
+    flow = gf.GradientFlow(problem)
+    exact = gf.solve(flow, net, t1=3.0, solver=gf.solvers.ExactKinks(rtol=1e-9))
+    plain = gf.solve(flow, net, t1=3.0, solver=tight(1e-9))
+    assert distance(exact.final, plain.final) <= 1e-12
+    assert int(exact.stats["num_crossings"]) == 0
+    problem, net = all_active(3, noise=0.1)
+    flow = gf.EscapeFlow(problem)
+    exact = gf.solve(flow, net, t1=3.0, solver=gf.solvers.ExactKinks(rtol=1e-9))
+    assert int(exact.stats["num_crossings"] + exact.stats["num_slides"]) == 0
+
+
+def test_float32():
+    path = next(p for p in GOLDEN if p.stem == "flow_2out")
+    flow, net, t1, expected = read_golden(path, 1e-4)
+    data = flow.problem.data.astype(jnp.float32)
+    flow = gf.GradientFlow(gf.Problem(data, gf.losses.squared))
+    net = jax.tree.map(lambda w: w.astype(jnp.float32), net)
+    solver = gf.solvers.ExactKinks(rtol=1e-4)
+    traj = gf.solve(flow, net, t1=t1, ts=np.asarray([t1], np.float32), solver=solver)
+    assert float_dtypes(traj) == {jnp.dtype(jnp.float32)}
+    got = np.concatenate([np.ravel(w) for w in traj.final.weights])
+    assert np.linalg.norm(got - expected) <= 1e-2 * np.linalg.norm(expected)
+
+
+def test_vmap_equals_single_runs():
+    problem, _ = sliding()
+    flow = gf.GradientFlow(problem)
+    nets = [gf.nets.MLP([3, 8, 1], key=jax.random.key(s), scale=0.5) for s in range(4)]
+
+    def run(net):
+        solver = gf.solvers.ExactKinks(rtol=1e-6)
+        return gf.solve(flow, net, t1=5.0, ts=[5.0], solver=solver, throw=False)
+
+    batched = jax.vmap(run)(jax.tree.map(lambda *w: jnp.stack(w), *nets))
+    for i, net in enumerate(nets):
+        single, mine = run(net), jax.tree.map(lambda a, i=i: a[i], batched)
+        assert distance(mine.final, single.final) <= 1e-9
+        for name in ("num_crossings", "num_slides", "num_releases"):
+            assert int(mine.stats[name]) == int(single.stats[name])
