@@ -193,7 +193,7 @@ def _attempt(task: Task, p: Progress) -> Progress:
         ),
     )
     result, done = _outcome(task, moved, counters, stalled, last & accepted)
-    next_size = jnp.minimum(step.next_size, moved.size)
+    next_size = jax.lax.stop_gradient(jnp.minimum(step.next_size, moved.size))
     return eqx.tree_at(
         lambda q: (q.size, q.solver_state, q.counters, q.result, q.done),
         moved,

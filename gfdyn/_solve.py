@@ -123,8 +123,7 @@ def _make_task(
     if derivatives not in ("reverse", "forward"):
         raise ValueError(f"derivatives={derivatives!r}; use 'reverse' or 'forward'.")
     kind = "checkpointed" if derivatives == "reverse" else "lax"
-    if isinstance(chosen, Adaptive):
-        chosen = chosen.with_scan_kind(kind)
+    chosen = chosen.with_scan_kind(kind)
     dtype = net.weights[0].dtype
     # Tolerances and thresholds are arguments of the compiled solve, not part of it.
     chosen = _numbers_as_arrays(chosen, dtype)

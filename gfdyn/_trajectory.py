@@ -47,7 +47,8 @@ class Trajectory(eqx.Module):
         initial_risk, final_risk: the risk where the solve began and ended (L₀(ρ) for a
             localized flow).
         final_time: where the solve ended, in the flow's clock.
-        stats: counts: `num_steps` (accepted), `num_rejected`, `num_field_evaluations`,
+        stats: counts: `num_steps` (accepted), `num_rejected`, `num_field_evaluations`
+            (passes forward and back; products with a Jacobian are not counted),
             `num_crossings`, `num_slides`, `num_releases`.
         result: how it ended, one of `gf.RESULTS`.
         stop_index: which stop condition was met, −1 for none.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from .._tracing import is_concrete
-from ..flows import AbstractFlow, State
+from ..flows import AbstractFlow, EscapeFlow, State
 from ._base import AbstractSolver, Scalar, Step, no_events
 
 
@@ -110,7 +110,10 @@ class Adaptive(AbstractSolver):
         step = self.attempt(flow, field, state, size, solver_state)
         next_size = jnp.minimum(step.next_size, longest_coast)
         next_size = jnp.where(coasting, next_size, step.next_size)
-        return eqx.tree_at(lambda s: s.next_size, step, next_size)
+        evaluations = step.num_field_evaluations + int(isinstance(flow, EscapeFlow))
+        return eqx.tree_at(
+            lambda s: (s.next_size, s.num_field_evaluations), step, (next_size, evaluations)
+        )
 
     def attempt(
         self,
@@ -162,7 +165,7 @@ class Adaptive(AbstractSolver):
         )
 
     def with_scan_kind(self, kind: str) -> "Adaptive":
-        """The same solver, its stages looped over so that AD in that mode works."""
+        """The same solver, differentiable in the mode that goes with this kind of loop."""
         if not hasattr(self.method, "scan_kind"):
             return self
         return eqx.tree_at(

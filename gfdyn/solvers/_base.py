@@ -56,6 +56,11 @@ class AbstractSolver(eqx.Module):
         """The solver's own state, and the size of the first step to try."""
 
     @abc.abstractmethod
+    def with_scan_kind(self, kind: str) -> "AbstractSolver":
+        """The same solver, whose inner loops can be differentiated in the mode that goes
+        with this kind of loop: "lax" (forward) or "checkpointed" (reverse)."""
+
+    @abc.abstractmethod
     def step(
         self, flow: AbstractFlow, state: State, size: Scalar, solver_state: Any
     ) -> Step:

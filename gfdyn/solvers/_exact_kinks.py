@@ -20,6 +20,7 @@ from ._gates import (
     count,
     kinked,
     live_gates,
+    masked,
     preactivations,
     shared_kinks,
     smallest,
@@ -78,6 +79,10 @@ class ExactKinks(AbstractSolver):
         fresh = jnp.asarray(True)
         return _KinkState(smooth, live_gates(flow, state.position), fresh), size
 
+    def with_scan_kind(self, kind: str) -> "ExactKinks":
+        """The same solver, differentiable in the mode that goes with this kind of loop."""
+        return eqx.tree_at(lambda s: s.steps, self, self.steps.with_scan_kind(kind))
+
     def step(
         self, flow: AbstractFlow, state: State, size: Scalar, solver_state: "_KinkState"
     ) -> Step:
@@ -90,6 +95,7 @@ class ExactKinks(AbstractSolver):
         span = _Span(flow, gates, smooth, state)
         reached = span.first_release(span.first_crossing(size))
         whole = reached == size
+        reached = jnp.where(whole, size, span.with_derivative(reached))
         inside = smooth.at(reached)
         end = jax.tree.map(lambda a, b: jnp.where(whole, a, b), smooth.state, inside)
         position = back_to_kinks(flow, flow.retract(end.position), gates)
@@ -106,7 +112,7 @@ class ExactKinks(AbstractSolver):
             state=State(position, end.dissipated),
             interpolation=smooth.interpolation,
             solver_state=_KinkState(smooth.solver_state, kept, jnp.asarray(True)),
-            num_field_evaluations=smooth.num_field_evaluations + 4,
+            num_field_evaluations=smooth.num_field_evaluations + span.evaluations(events),
         )
 
 
@@ -204,6 +210,31 @@ class _Span(eqx.Module):
         )
         return with_sharers(outside, self.shared), openness
 
+    def with_derivative(self, time: Scalar) -> Scalar:
+        """The same time, as the implicit function of the state that it is at a crossing.
+
+        z(t*) = 0 gives dt* = −dz/z', and with it the derivative of the flow its jump (the
+        saltation matrix). At a release the velocity is continuous and nothing jumps.
+        """
+        time = jax.lax.stop_gradient(time)
+        crossed = self.furthest(self.smooth.at(time).position)
+
+        def margin(time: Scalar) -> Scalar:
+            margins = masked(crossed, self.margins(self.smooth.at(time).position))
+            return jnp.sum(jnp.stack([jnp.sum(m) for m in margins]))
+
+        value, rate = jax.jvp(margin, (time,), (jnp.ones_like(time),))
+        rate = jax.lax.stop_gradient(jnp.where(rate == 0, 1.0, rate))
+        return time - (value - jax.lax.stop_gradient(value)) / rate
+
+    def evaluations(self, events: Events) -> Array:
+        """Field evaluations beside the method's own: a fresh start, a look at the range of
+        the sliding gates, the bisection of a release, the far side of a crossing."""
+        looked = any_of(self.gates.sliding).astype(jnp.int32) * (_PARTS + 1)
+        bisected = (events.releases > 0).astype(jnp.int32) * _BISECTIONS
+        judged = (events.crossings + events.slides > 0).astype(jnp.int32)
+        return 1 + looked + bisected + judged
+
     def resolve(self, reached: Any, position: Any) -> tuple[GateState, Events]:
         """The gates after the event, and what happened.
 
@@ -246,6 +277,7 @@ def _first_time(bad: Callable[[Scalar], Bool[Array, ""]], size: Scalar) -> Scala
     Looked for at the ends of some parts of the step, then by bisection in the first bad
     one.
     """
+    size = jax.lax.stop_gradient(size)
     ends = size * jnp.arange(1, _PARTS + 1, dtype=size.dtype) / _PARTS
     is_bad = jax.lax.map(bad, ends)
     part = jnp.argmax(is_bad).astype(size.dtype)
