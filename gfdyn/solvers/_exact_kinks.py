@@ -46,8 +46,11 @@ class ExactKinks(AbstractSolver):
     sides then decide: the gate flips, or, where both lead back, its neuron slides along the
     kink (Filippov) until the value of the gate leaves the range between its slope and 1.
 
-    One step for each event: for small networks, at any tolerance. Derivatives through it
-    are not yet those of the flow.
+    One step for each event: for small networks, at any tolerance. Derivatives through it,
+    forward and reverse, are those of the flow, with its jump at each crossing and capture.
+
+    Where the velocity is not unique (a start exactly on a kink that repels from both
+    sides), the gate is off, as ReLU's derivative at 0 has it.
 
     Args:
         method: an explicit diffrax pair.
@@ -93,13 +96,16 @@ class ExactKinks(AbstractSolver):
             flow, field, state, size, solver_state.smooth, made_jump=solver_state.fresh
         )
         span = _Span(flow, gates, smooth, state)
-        reached = span.first_release(span.first_crossing(size))
+        # What is decided has no derivative; what depends on when it happens has.
+        decide = _constant(span)
+        reached = decide.first_release(decide.first_crossing(_constant(size)))
         whole = reached == size
-        reached = jnp.where(whole, size, span.with_derivative(reached))
+        crossed = decide.furthest(decide.smooth.at(reached).position)
+        reached = jnp.where(whole, size, span.with_derivative(reached, crossed))
         inside = smooth.at(reached)
         end = jax.tree.map(lambda a, b: jnp.where(whole, a, b), smooth.state, inside)
         position = back_to_kinks(flow, flow.retract(end.position), gates)
-        after, events = span.resolve(end.position, position)
+        after, events = decide.resolve(_constant(end.position), _constant(position))
         happened = events.crossings + events.slides + events.releases > 0
         accepted = smooth.accepted
         kept = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), after, gates)
@@ -114,6 +120,11 @@ class ExactKinks(AbstractSolver):
             solver_state=_KinkState(smooth.solver_state, kept, jnp.asarray(True)),
             num_field_evaluations=smooth.num_field_evaluations + span.evaluations(events),
         )
+
+
+def _constant(tree: Any) -> Any:
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+    return eqx.combine(jax.tree.map(jax.lax.stop_gradient, arrays), rest)
 
 
 class _KinkState(eqx.Module):
@@ -210,14 +221,12 @@ class _Span(eqx.Module):
         )
         return with_sharers(outside, self.shared), openness
 
-    def with_derivative(self, time: Scalar) -> Scalar:
+    def with_derivative(self, time: Scalar, crossed: Mask) -> Scalar:
         """The same time, as the implicit function of the state that it is at a crossing.
 
         z(t*) = 0 gives dt* = −dz/z', and with it the derivative of the flow its jump (the
         saltation matrix). At a release the velocity is continuous and nothing jumps.
         """
-        time = jax.lax.stop_gradient(time)
-        crossed = self.furthest(self.smooth.at(time).position)
 
         def margin(time: Scalar) -> Scalar:
             margins = masked(crossed, self.margins(self.smooth.at(time).position))
@@ -277,7 +286,6 @@ def _first_time(bad: Callable[[Scalar], Bool[Array, ""]], size: Scalar) -> Scala
     Looked for at the ends of some parts of the step, then by bisection in the first bad
     one.
     """
-    size = jax.lax.stop_gradient(size)
     ends = size * jnp.arange(1, _PARTS + 1, dtype=size.dtype) / _PARTS
     is_bad = jax.lax.map(bad, ends)
     part = jnp.argmax(is_bad).astype(size.dtype)

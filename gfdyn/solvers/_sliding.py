@@ -7,6 +7,7 @@ the value λ of each gate between its slope and 1. Matrix-free: J_S and J_Sᵀ a
 one VJP.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -30,7 +31,8 @@ from ._gates import (
 )
 
 
-_CG_TOLERANCE = 1e-13
+# In units of the precision, relative to the right-hand side.
+_CG_RESIDUAL = 20.0
 _CG_STEPS = 200
 
 
@@ -102,10 +104,54 @@ def _solve_normal(at: Linearisation, held: Mask, right: Sites) -> Sites:
 
     def normal(nu: Sites) -> Sites:
         step, _ = at.pullback(jnp.zeros_like(at.outputs), masked(held, nu))
-        return masked(held, at.pushforward(step))
+        pushed = at.pushforward(step)
+        # The identity at other sites, where cotangents arrive in reverse mode.
+        return tuple(jnp.where(h, p, n) for h, p, n in zip(held, pushed, nu, strict=True))
 
-    nu, _ = jax.scipy.sparse.linalg.cg(normal, right, tol=_CG_TOLERANCE, maxiter=_CG_STEPS)
-    return nu
+    def solve(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
+        return _conjugate_gradients(matvec, b)
+
+    return jax.lax.custom_linear_solve(normal, right, solve, symmetric=True)
+
+
+def _conjugate_gradients(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
+    """x with A x = b, A symmetric and positive semidefinite, b in its range.
+
+    Goes on to rounding and then stops: once the residual is down to it, a further step
+    divides rounding by rounding.
+    """
+    eps = jnp.finfo(b[0].dtype).eps
+    enough = (_CG_RESIDUAL * eps) ** 2 * _inner(b, b)
+
+    def going(carry: tuple[Sites, Sites, Sites, Array, Array]) -> Array:
+        *_, square, i = carry
+        return (square > enough) & (i < _CG_STEPS)
+
+    def step(
+        carry: tuple[Sites, Sites, Sites, Array, Array],
+    ) -> tuple[Sites, Sites, Sites, Array, Array]:
+        x, residual, direction, square, i = carry
+        image = matvec(direction)
+        curvature = _inner(direction, image)
+        alpha = jnp.where(curvature > 0, square / _nonzero(curvature), 0.0)
+        x = _axpy(alpha, direction, x)
+        residual = _axpy(-alpha, image, residual)
+        next_square = jnp.where(curvature > 0, _inner(residual, residual), 0.0)
+        direction = _axpy(next_square / _nonzero(square), direction, residual)
+        return x, residual, direction, next_square, i + 1
+
+    zeros = tuple(jnp.zeros_like(entry) for entry in b)
+    start = (zeros, b, b, _inner(b, b), jnp.asarray(0, jnp.int32))
+    return jax.lax.while_loop(going, step, start)[0]
+
+
+def _inner(a: Sites, b: Sites) -> Array:
+    products = [jnp.sum(p * q) for p, q in zip(a, b, strict=True)]
+    return jnp.sum(jnp.stack(products))
+
+
+def _axpy(factor: Array, a: Sites, b: Sites) -> Sites:
+    return tuple(factor * p + q for p, q in zip(a, b, strict=True))
 
 
 def _nonzero(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
