@@ -9,7 +9,6 @@ import math
 import platform
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,13 +16,13 @@ from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import tyro
 from matplotlib.figure import Figure
 
-from . import data, diagnostics, losses, nets, plotting, stopping
+from . import data, losses, nets, stopping
 from ._descent import NormScaledRate, descend
 from ._problem import Problem
+from ._report import RECORDS, figures, report
 from ._results import is_ok
 from ._saving import AcceptedSteps
 from ._serialise import replace_atomically
@@ -40,14 +39,6 @@ DataName = Literal["digits", "circle", "teacher", "mnist"]
 LossName = Literal["squared", "logistic", "exponential", "cross_entropy"]
 
 _SOLVERS = {"adaptive": Adaptive, "exact": ExactKinks}
-_RECORDS = {
-    "risk": diagnostics.risk,
-    "singular_values": partial(diagnostics.singular_values, k=10),
-    "stable_rank": diagnostics.stable_rank,
-    "layer_norms": diagnostics.layer_norms,
-    "neuron_balance": diagnostics.neuron_balance,
-    "escape_speed": diagnostics.escape_speed,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -227,48 +218,6 @@ def make_net(setup: Setup) -> MLP:
     return nets.scaled_to_norm(net, jnp.asarray(setup.init_scale, setup.dtype))
 
 
-def report(traj: Trajectory) -> str:
-    """The summary of a trajectory, with its escape speed, radius and spectra."""
-    at_end = jax.tree.map(lambda rows: rows[-1], traj.records)
-    log_radius = np.asarray(jax.vmap(traj.flow.log_radius)(traj.positions))
-    lines = [
-        traj.summary(),
-        f"  radius r         {np.exp(log_radius[0]):.4g} → {np.exp(log_radius[-1]):.4g}"
-        f" (log r {log_radius[0]:.4g} → {log_radius[-1]:.4g})",
-        f"  escape speed     {float(traj.records['escape_speed'][0]):.4g} at the start, "
-        f"{float(at_end['escape_speed']):.4g} at the end",
-        "  layer  norm      stable rank  top singular values",
-    ]
-    for i, values in enumerate(np.asarray(at_end["singular_values"])):
-        top = "  ".join(f"{value:.3g}" for value in values[:5])
-        lines.append(
-            f"  W{i + 1:<4}  {float(at_end['layer_norms'][i]):<8.4g}  "
-            f"{float(at_end['stable_rank'][i]):<11.4g}  {top}"
-        )
-    return "\n".join(lines)
-
-
-def figures(traj: Trajectory) -> dict[str, Figure]:
-    """The figures of a run, by name."""
-    dataset = traj.to_xarray()
-    made = {
-        "loss": _single(plotting.loss, dataset),
-        "escape_speed": _single(plotting.escape_speed, dataset),
-        "conserved": _single(plotting.balance_drift, dataset),
-    }
-    depth = dataset.sizes["layer"]
-    columns = min(3, depth)
-    rows = math.ceil(depth / columns)
-    grid = Figure(figsize=(3.4 * columns, 2.6 * rows), layout="constrained")
-    for layer, ax in enumerate(grid.subplots(rows, columns, squeeze=False).flat, 1):
-        if layer <= depth:
-            plotting.singular_values(ax, dataset, layer)
-            plotting.zoom_on_change(ax, dataset)
-        else:
-            ax.set_axis_off()
-    return made | {"singular_values": grid}
-
-
 def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> Trajectory:
     if isinstance(command, Descend):
         rate = command.learning_rate
@@ -281,7 +230,7 @@ def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> 
             key=jax.random.fold_in(jax.random.key(command.seed), 2),
             weight_decay=command.weight_decay,
             save_every=max(1, command.steps // command.max_saves),
-            record=_RECORDS,
+            record=RECORDS,
             progress=True,
         )
     flow: AbstractFlow
@@ -302,7 +251,7 @@ def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> 
         net,
         t1=end,
         ts=AcceptedSteps(command.max_saves + command.max_saves % 2),
-        record=_RECORDS,
+        record=RECORDS,
         solver=_SOLVERS[command.solver](rtol=command.rtol),
         stop=stop,
         max_steps=command.max_steps,
@@ -362,14 +311,6 @@ def _strict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
-
-
-def _single(draw: Callable[..., None], dataset: Any) -> Figure:
-    figure = Figure(figsize=(5, 3.4), layout="constrained")
-    ax = figure.subplots()
-    draw(ax, dataset)
-    plotting.zoom_on_change(ax, dataset)
-    return figure
 
 
 def _write_figure(figure: Figure, path: Path) -> None:

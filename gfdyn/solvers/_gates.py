@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, PiecewiseLinear
+from ..nets import AbstractNet, FrozenGate, PiecewiseLinear
 
 
 Sites = tuple[Float[Array, "samples _"], ...]
@@ -83,7 +83,7 @@ def preactivations(flow: AbstractFlow, position: Any, gates: GateState) -> Sites
     """z of every site under fixed gates."""
     net, x = flow.point(position), flow.problem.data.x
     frozen = [
-        ShiftedGate(_value(sigma, on, x.dtype), jnp.zeros(on.shape, x.dtype))
+        FrozenGate(_value(sigma, on, x.dtype))
         for sigma, on in zip(net.activations, gates.on, strict=True)
     ]
     return net.forward(x, frozen)[1]

@@ -1,0 +1,74 @@
+"""What the command line reports of a run: a text and figures."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from . import diagnostics, plotting
+from ._trajectory import Trajectory
+
+
+# What a run records, and the report needs.
+RECORDS = {
+    "risk": diagnostics.risk,
+    "singular_values": partial(diagnostics.singular_values, k=10),
+    "stable_rank": diagnostics.stable_rank,
+    "layer_norms": diagnostics.layer_norms,
+    "neuron_balance": diagnostics.neuron_balance,
+    "escape_speed": diagnostics.escape_speed,
+}
+
+
+def report(traj: Trajectory) -> str:
+    """The summary of a trajectory, with its escape speed, radius and spectra."""
+    at_end = jax.tree.map(lambda rows: rows[-1], traj.records)
+    log_radius = np.asarray(jax.vmap(traj.flow.log_radius)(traj.positions))
+    lines = [
+        traj.summary(),
+        f"  radius r         {np.exp(log_radius[0]):.4g} → {np.exp(log_radius[-1]):.4g}"
+        f" (log r {log_radius[0]:.4g} → {log_radius[-1]:.4g})",
+        f"  escape speed     {float(traj.records['escape_speed'][0]):.4g} at the start, "
+        f"{float(at_end['escape_speed']):.4g} at the end",
+        "  layer  norm      stable rank  top singular values",
+    ]
+    for i, values in enumerate(np.asarray(at_end["singular_values"])):
+        top = "  ".join(f"{value:.3g}" for value in values[:5])
+        lines.append(
+            f"  W{i + 1:<4}  {float(at_end['layer_norms'][i]):<8.4g}  "
+            f"{float(at_end['stable_rank'][i]):<11.4g}  {top}"
+        )
+    return "\n".join(lines)
+
+
+def figures(traj: Trajectory) -> dict[str, Figure]:
+    """The figures of a run, by name."""
+    dataset = traj.to_xarray()
+    made = {
+        "loss": _single(plotting.loss, dataset),
+        "escape_speed": _single(plotting.escape_speed, dataset),
+        "conserved": _single(plotting.balance_drift, dataset),
+    }
+    depth = dataset.sizes["layer"]
+    columns = min(3, depth)
+    rows = math.ceil(depth / columns)
+    grid = Figure(figsize=(3.4 * columns, 2.6 * rows), layout="constrained")
+    for layer, ax in enumerate(grid.subplots(rows, columns, squeeze=False).flat, 1):
+        if layer <= depth:
+            plotting.singular_values(ax, dataset, layer)
+            plotting.zoom_on_change(ax, dataset)
+        else:
+            ax.set_axis_off()
+    return made | {"singular_values": grid}
+
+
+def _single(draw: Callable[..., None], dataset: xr.Dataset) -> Figure:
+    figure = Figure(figsize=(5, 3.4), layout="constrained")
+    ax = figure.subplots()
+    draw(ax, dataset)
+    plotting.zoom_on_change(ax, dataset)
+    return figure
