@@ -72,26 +72,32 @@ class Setup:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Escape(Setup):
-    """Saddle escape: the gradient flow of the full loss in escape coordinates, from a small
-    initialisation to the plateau that follows the first one."""
+class Integration(Setup):
+    """How a flow is integrated; common to `escape` and `flow`."""
 
     rtol: float = 1e-4
     """Relative tolerance per step."""
-    localized: bool = False
-    """Integrate the localized loss, and stop when the direction has converged."""
-    settled: float = 1e-3
-    """Stop once the mean rate of fall of the risk is this fraction of its largest."""
     solver: SolverName = "adaptive"
     """adaptive, or exact: kinks located one by one, for small networks."""
-    tau_max: float = math.inf
-    """Stop at this τ at the latest."""
     max_steps: int = 20_000
     """Most steps to attempt."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flow(Setup):
+class Escape(Integration):
+    """Saddle escape: the gradient flow of the full loss in escape coordinates, from a small
+    initialisation to the plateau that follows the first one."""
+
+    localized: bool = False
+    """Integrate the localized loss, and stop when the direction has converged."""
+    settled: float = 1e-3
+    """Stop once the mean rate of fall of the risk is this fraction of its largest."""
+    tau_max: float = math.inf
+    """Stop at this τ at the latest."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flow(Integration):
     """Gradient flow in physical time, or in the clock of the loss or of arc length."""
 
     init_scale: float = 10.0
@@ -104,14 +110,8 @@ class Flow(Setup):
     """The clock to integrate in."""
     weight_decay: float = 0.0
     """λ of the penalty λ‖θ‖² (its gradient is 2λθ)."""
-    solver: SolverName = "adaptive"
-    """adaptive, or exact: kinks located one by one, for small networks."""
     risk_below: float | None = None
     """Stop once the risk is this small."""
-    rtol: float = 1e-4
-    """Relative tolerance per step."""
-    max_steps: int = 20_000
-    """Most steps to attempt."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -277,7 +277,7 @@ def _dataset(setup: Setup) -> Dataset:
 def _announcement(command: Setup, problem: Problem, net: MLP) -> str:
     n, d = problem.data.x.shape
     widths = " → ".join(str(w) for w in (d, *(w.shape[0] for w in net.weights)))
-    how = f"rtol {command.rtol:g}" if isinstance(command, Escape | Flow) else "no tolerance"
+    how = f"rtol {command.rtol:g}" if isinstance(command, Integration) else "no tolerance"
     return (
         f"gfdyn {type(command).__name__.lower()}: {command.data}, {n} samples, "
         f"{type(problem.loss).__name__} loss; {command.activation} network {widths}, "

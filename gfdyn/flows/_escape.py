@@ -58,7 +58,7 @@ class EscapeFlow(AbstractFlow):
         return "tau"
 
     def check(self, net: AbstractNet) -> None:
-        """Raise unless the net fits, is homogeneous, and is not zero.
+        """Raise unless the net fits the problem and is homogeneous.
 
         Raises:
             ValueError: on a net without a degree.
@@ -139,8 +139,9 @@ class EscapeFlow(AbstractFlow):
             moved = self.velocity(Polar(unravel(flat), position.log_radius)).position
             return jax.flatten_util.ravel_pytree(moved.direction)[0]
 
-        speed = jnp.linalg.norm(tangential(rho))
-        rate = jnp.abs(self.velocity(position).position.log_radius)
+        velocity = self.velocity(position).position
+        speed = jnp.linalg.norm(jax.flatten_util.ravel_pytree(velocity.direction)[0])
+        rate = jnp.abs(velocity.log_radius)
         allowed = tolerance * math.sqrt(_degree(position.direction))
 
         def growth() -> Scalar:

@@ -122,7 +122,7 @@ class Adaptive(AbstractSolver):
         state: State,
         size: Scalar,
         solver_state: "_AdaptiveState",
-        made_jump: bool | Bool[Array, ""] = False,
+        made_jump: bool = False,
     ) -> Step:
         """One step of the method in a field, judged by its embedded error estimate."""
         zero = jnp.zeros_like(size)

@@ -79,8 +79,7 @@ class ExactKinks(AbstractSolver):
     ) -> tuple["_KinkState", Scalar]:
         """The gates as they are at the start."""
         smooth, size = self.steps.init(flow, state, dt0)
-        fresh = jnp.asarray(True)
-        return _KinkState(smooth, live_gates(flow, state.position), fresh), size
+        return _KinkState(smooth, live_gates(flow, state.position)), size
 
     def with_scan_kind(self, kind: str) -> "ExactKinks":
         """The same solver, differentiable in the mode that goes with this kind of loop."""
@@ -92,8 +91,9 @@ class ExactKinks(AbstractSolver):
         """A step under fixed gates, cut at the first event, and the event."""
         gates = solver_state.gates
         field = _FixedGates(flow, gates)
+        # The field may have jumped since the last step, whose end the method remembers.
         smooth = self.steps.attempt(
-            flow, field, state, size, solver_state.smooth, made_jump=solver_state.fresh
+            flow, field, state, size, solver_state.smooth, made_jump=True
         )
         span = _Span(flow, gates, smooth, state)
         # What is decided has no derivative; what depends on when it happens has.
@@ -117,7 +117,7 @@ class ExactKinks(AbstractSolver):
             events=events,
             state=State(position, end.dissipated),
             interpolation=smooth.interpolation,
-            solver_state=_KinkState(smooth.solver_state, kept, jnp.asarray(True)),
+            solver_state=_KinkState(smooth.solver_state, kept),
             num_field_evaluations=smooth.num_field_evaluations + span.evaluations(events),
         )
 
@@ -130,8 +130,6 @@ def _constant(tree: Any) -> Any:
 class _KinkState(eqx.Module):
     smooth: Any
     gates: GateState
-    # Whether the field has jumped, so that the method starts afresh
-    fresh: Bool[Array, ""]
 
 
 class _FixedGates(eqx.Module):
