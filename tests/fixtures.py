@@ -120,6 +120,11 @@ class BiasedNet(gf.nets.AbstractNet):
         z = x @ self.first.T + self.bias[None, :]
         return gates[0](z) @ self.last.T, (z,)
 
+    def gradient_norms(self, x, values):
+        del values
+        norms = jnp.sqrt(jnp.sum(x**2, axis=1, keepdims=True) + 1)
+        return (jnp.broadcast_to(norms, (len(x), len(self.first))),)
+
     def invariants(self):
         incoming = jnp.sum(self.first**2, axis=1) + self.bias**2
         return (jnp.sum(self.last**2, axis=0) - incoming,)

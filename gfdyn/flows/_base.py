@@ -91,10 +91,13 @@ class AbstractFlow(eqx.Module):
         """The velocity, from J^T · cotangent at `point`."""
 
     @abc.abstractmethod
-    def coasting_time(self, position: Any, tolerance: Scalar) -> Scalar:
+    def gain(self, gradient: AbstractNet) -> Scalar:
+        """How fast `point` moves for each unit of gradient."""
+
+    @abc.abstractmethod
+    def coasting_time(self, position: Any, velocity: State, tolerance: Scalar) -> Scalar:
         """How long the direction of θ may be held where it is for an error of at most
-        `tolerance` · ‖θ‖: long at a saddle that is left radially, 0 where it moves. One
-        field evaluation, more where it is long."""
+        `tolerance` · ‖θ‖: long at a saddle that is left radially, 0 where it moves."""
 
     @abc.abstractmethod
     def held(self, velocity: State) -> State:

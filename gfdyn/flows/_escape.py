@@ -124,7 +124,11 @@ class EscapeFlow(AbstractFlow):
         minus = -jnp.ones_like(radial)
         return State(Polar(rescale(minus, tangent), -radial / degree), dissipation)
 
-    def coasting_time(self, position: Polar, tolerance: Scalar) -> Scalar:
+    def gain(self, gradient: AbstractNet) -> Scalar:
+        """1."""
+        return jnp.ones((), self.problem.data.x.dtype)
+
+    def coasting_time(self, position: Polar, velocity: State, tolerance: Scalar) -> Scalar:
         r"""How long ρ may be held where it is for an error of at most `tolerance` · ‖ρ‖.
 
         On the long way out of a saddle ρ has converged and only r moves, but an explicit
@@ -139,9 +143,9 @@ class EscapeFlow(AbstractFlow):
             moved = self.velocity(Polar(unravel(flat), position.log_radius)).position
             return jax.flatten_util.ravel_pytree(moved.direction)[0]
 
-        velocity = self.velocity(position).position
-        speed = jnp.linalg.norm(jax.flatten_util.ravel_pytree(velocity.direction)[0])
-        rate = jnp.abs(velocity.log_radius)
+        moves: Polar = velocity.position
+        speed = jnp.linalg.norm(jax.flatten_util.ravel_pytree(moves.direction)[0])
+        rate = jnp.abs(moves.log_radius)
         allowed = tolerance * math.sqrt(_degree(position.direction))
 
         def growth() -> Scalar:

@@ -127,7 +127,16 @@ class GradientFlow(AbstractFlow):
             return State(rescale(-speed, gradient), length)
         return State(rescale(-jnp.ones_like(square), gradient), square)
 
-    def coasting_time(self, position: AbstractNet, tolerance: Scalar) -> Scalar:
+    def gain(self, gradient: AbstractNet) -> Scalar:
+        """1, or 1/‖∇E‖ in arc length."""
+        square = dot(gradient, gradient)
+        if self.clock != "arc":
+            return jnp.ones_like(square)
+        return 1 / jnp.sqrt(jnp.where(square > 0, square, 1.0))
+
+    def coasting_time(
+        self, position: AbstractNet, velocity: State, tolerance: Scalar
+    ) -> Scalar:
         """0: θ has no direction of its own in these coordinates."""
         return jnp.zeros_like(tolerance)
 

@@ -57,6 +57,15 @@ class AbstractNet(eqx.Module):
         """Outputs and the pre-activations of each hidden layer, under the given gates."""
 
     @abc.abstractmethod
+    def gradient_norms(
+        self,
+        x: Float[Array, "samples in"],
+        values: tuple[Float[Array, "samples _"], ...],
+    ) -> tuple[Float[Array, "samples _"], ...]:
+        """About ‖∂z/∂θ‖ for each pre-activation z, under gates of the given values: 0
+        exactly where it is 0, within a small factor elsewhere."""
+
+    @abc.abstractmethod
     def invariants(self) -> Any:
         """The quantities that gradient flow conserves, all of degree two in θ."""
 

@@ -119,6 +119,24 @@ class MLP(AbstractNet):
             a = gate(preactivations[-1])
         return a @ self.matrices[-1].T, tuple(preactivations)
 
+    def gradient_norms(
+        self,
+        x: Float[Array, "samples in"],
+        values: tuple[Float[Array, "samples _"], ...],
+    ) -> tuple[Float[Array, "samples _"], ...]:
+        r"""About ‖∂z/∂θ‖ of each pre-activation, (N, n_l), as if the gradients of
+        different units were orthogonal (they are in the first hidden layer):
+
+        $$q_l = \|a_{l-1}\|^2 + \sum_j W_{l,\cdot j}^2 \, \text{gate}_j^2 \, q_{l-1,j}$$
+        """
+        a, squares, norms = x, jnp.zeros_like(x), []
+        for w, value in zip(self.matrices[:-1], values, strict=True):
+            own = jnp.sum(a**2, axis=1, keepdims=True)
+            squares = own + squares @ (w**2).T
+            norms.append(jnp.sqrt(squares))
+            a, squares = value * (a @ w.T), value**2 * squares
+        return tuple(norms)
+
     def invariants(self) -> tuple[Array, ...]:
         """For each hidden layer, what gradient flow conserves.
 

@@ -82,18 +82,17 @@ class Adaptive(AbstractSolver):
     ) -> tuple["_AdaptiveState", Scalar]:
         """Start the method and its controller; a first step that moves θ by 1 %."""
         if dt0 is None:
-            velocity = flow.velocity(state.position)
-            moves, scales = flow.error_blocks(velocity.position, state.position)
-            fastest = jnp.max(moves / jnp.where(scales > 0, scales, 1.0))
-            dt0 = 0.01 / jnp.where(fastest > 0, fastest, 1.0)
+            dt0 = self.first_size(flow, state, flow.velocity(state.position))
         dt0 = jax.lax.stop_gradient(dt0)
         field = _Coasting(flow, jnp.asarray(False))
         method_state = self.method.init(_TERM, 0.0 * dt0, dt0, state, field)
-        unit = jnp.ones_like(dt0)
-        _, controller_state = self._controller.init(
-            _TERM, 0.0 * dt0, dt0, unit, dt0, None, _no_field, self._error_order
-        )
-        return _AdaptiveState(method_state, controller_state), dt0
+        return _AdaptiveState(method_state, self.start_controller(dt0)), dt0
+
+    def first_size(self, flow: AbstractFlow, state: State, velocity: State) -> Scalar:
+        """A step that moves θ by 1 %."""
+        moves, scales = flow.error_blocks(velocity.position, state.position)
+        fastest = jnp.max(moves / jnp.where(scales > 0, scales, 1.0))
+        return jax.lax.stop_gradient(0.01 / jnp.where(fastest > 0, fastest, 1.0))
 
     def step(
         self,
@@ -104,7 +103,8 @@ class Adaptive(AbstractSolver):
     ) -> Step:
         """One step of the method, along converged directions without stability limit."""
         tolerance = jnp.asarray(_COASTING_FRACTION * self.rtol, size.dtype)
-        longest_coast = flow.coasting_time(state.position, tolerance)
+        velocity = flow.velocity(state.position)
+        longest_coast = flow.coasting_time(state.position, velocity, tolerance)
         coasting = size <= longest_coast
         field = _Coasting(flow, coasting)
         step = self.attempt(flow, field, state, size, solver_state)
@@ -122,47 +122,64 @@ class Adaptive(AbstractSolver):
         state: State,
         size: Scalar,
         solver_state: "_AdaptiveState",
-        made_jump: bool = False,
     ) -> Step:
         """One step of the method in a field, judged by its embedded error estimate."""
         zero = jnp.zeros_like(size)
         end, error, dense_info, method_state, result = self.method.step(
-            _TERM, zero, size, state, field, solver_state.method, made_jump=made_jump
+            _TERM, zero, size, state, field, solver_state.method, made_jump=False
         )
         assert error is not None
-        ratio = self._error_ratio(flow, error.position, state.position, end.position)
-        finite = _all_finite(end) & (result == dfx.RESULTS.successful)
-        # A step into a region where the field is not defined shrinks as fast as allowed.
-        ratio = jnp.where(finite & jnp.isfinite(ratio), ratio, 1e10)
-        accepted, start, stop, _, controller_state, _ = self._controller.adapt_step_size(
-            zero,
-            size,
-            zero,
-            zero,
-            None,
-            ratio,
-            self._error_order,
-            solver_state.controller,
-        )
-        next_size = stop - start
-        if self.max_size is not None:
-            next_size = jnp.minimum(next_size, self.max_size)
+        defined = result == dfx.RESULTS.successful
+        verdict = self.judge(flow, error, state, end, size, solver_state.controller, defined)
         kept = jax.tree.map(
-            lambda new, old: jnp.where(accepted, new, old),
+            lambda new, old: jnp.where(verdict.accepted, new, old),
             method_state,
             solver_state.method,
         )
         return Step(
-            accepted=jnp.asarray(accepted),
-            finite=finite,
+            accepted=verdict.accepted,
+            finite=verdict.finite,
             size=size,
             events=no_events(),
-            next_size=jax.lax.stop_gradient(jnp.asarray(next_size)),
+            next_size=verdict.next_size,
             state=end,
             interpolation=self.method.interpolation_cls(t0=zero, t1=size, **dense_info),
-            solver_state=_AdaptiveState(kept, controller_state),
+            solver_state=_AdaptiveState(kept, verdict.controller),
             num_field_evaluations=jnp.asarray(self._stages, jnp.int32),
         )
+
+    def start_controller(self, dt0: Scalar) -> Any:
+        """The state of the step size controller before the first step."""
+        unit = jnp.ones_like(dt0)
+        _, state = self._controller.init(
+            _TERM, 0.0 * dt0, dt0, unit, dt0, None, _no_field, self._error_order
+        )
+        return state
+
+    def judge(
+        self,
+        flow: AbstractFlow,
+        error: State,
+        start: State,
+        end: State,
+        size: Scalar,
+        controller_state: Any,
+        defined: Bool[Array, ""] | bool = True,
+    ) -> "Verdict":
+        """Whether a step is accepted, and the size of the next one, from its error."""
+        zero = jnp.zeros_like(size)
+        ratio = self.error_ratio(flow, error.position, start.position, end.position)
+        finite = _all_finite(end) & defined
+        # A step into a region where the field is not defined shrinks as fast as allowed.
+        ratio = jnp.where(finite & jnp.isfinite(ratio), ratio, 1e10)
+        accepted, begin, stop, _, controller_state, _ = self._controller.adapt_step_size(
+            zero, size, zero, zero, None, ratio, self._error_order, controller_state
+        )
+        next_size = stop - begin
+        if self.max_size is not None:
+            next_size = jnp.minimum(next_size, self.max_size)
+        next_size = jax.lax.stop_gradient(jnp.asarray(next_size))
+        return Verdict(jnp.asarray(accepted), finite, next_size, controller_state)
 
     def with_scan_kind(self, kind: str) -> "Adaptive":
         """The same solver, differentiable in the mode that goes with this kind of loop."""
@@ -197,7 +214,8 @@ class Adaptive(AbstractSolver):
             rtol=0.0, atol=1.0, norm=jnp.abs, pcoeff=self.pcoeff, icoeff=self.icoeff
         )
 
-    def _error_ratio(self, flow: AbstractFlow, error: Any, start: Any, end: Any) -> Scalar:
+    def error_ratio(self, flow: AbstractFlow, error: Any, start: Any, end: Any) -> Scalar:
+        """The largest error of a block of the position, in units of its tolerance."""
         errors, before = flow.error_blocks(error, start)
         _, after = flow.error_blocks(error, end)
         return jnp.max(errors / (self.atol + self.rtol * jnp.maximum(before, after)))
@@ -221,6 +239,15 @@ def _check_method(method: dfx.AbstractSolver) -> None:
             f"method={name}() leaves the tolerance of its root finder open; pass "
             f"diffrax.{name}(root_finder=diffrax.VeryChord(rtol=1e-8, atol=1e-10))."
         )
+
+
+class Verdict(eqx.Module):
+    """What the error of a step means for it and for the next one."""
+
+    accepted: Bool[Array, ""]
+    finite: Bool[Array, ""]
+    next_size: Scalar
+    controller: Any
 
 
 class _AdaptiveState(eqx.Module):

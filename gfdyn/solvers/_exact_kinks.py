@@ -1,64 +1,51 @@
-"""The exact flow: kinks located, crossed or slid along, event by event."""
+"""The exact flow: kinks corrected for all at once, or located one by one."""
 
-from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from ..flows import AbstractFlow, State
 from ._adaptive import Adaptive
-from ._base import AbstractSolver, Events, Scalar, Step
+from ._base import AbstractSolver, Events, Scalar, Step, no_events
 from ._gates import (
     GateState,
-    Mask,
     Sites,
     any_of,
     count,
-    kinked,
+    kink_sizes,
+    linearise,
     live_gates,
-    masked,
     preactivations,
-    shared_kinks,
-    smallest,
-    with_sharers,
+    without,
 )
-from ._sliding import back_to_kinks, motion
+from ._lines import Lines, lines_of
+from ._runge_kutta import FixedGates, explicit_step
+from ._settle import settle
+from ._sliding import Motion, constant, motion, z_rates
+from ._span import Span, rounding_of
 
 
-# Parts of a step at whose ends events are looked for, and bisections of a part.
-_PARTS = 4
-_BISECTIONS = 46
-# What counts as rounding, in units of the precision: of z, relative to the largest of its
-# layer; and how far beyond its range a gate may stand, as a power of the precision.
-_Z_ROUNDING = 500.0
-_OPENNESS_POWER = 2 / 3
+# A gate whose jump over the step is below this part of the tolerance on ‖θ‖ stays live,
+# and a sliding one below this part of that is let go.
+_RELEVANCE = 0.03
+_LEAVING = 0.1
+# The part of the tolerance that may be spent on the multipliers of sliding gates.
+_SLIDING_FRACTION = 1e-3
+# Up to so many sliding sites their multipliers are solved for at each stage.
+_SOLVED_SITES = 16
+_COASTING_FRACTION = 0.1
 
 
 class ExactKinks(AbstractSolver):
     """The exact gradient flow of a ReLU network, through crossings and sliding modes.
-
-    Inside a step every gate is fixed, so that the field is smooth and the method keeps its
-    order. A step ends at the first kink that is reached; the velocities of z on its two
-    sides then decide: the gate flips, or, where both lead back, its neuron slides along the
-    kink (Filippov) until the value of the gate leaves the range between its slope and 1.
-
-    One step for each event: for small networks, at any tolerance. Derivatives through it,
-    forward and reverse, are those of the flow, with its jump at each crossing and capture.
-
-    Where the velocity is not unique (a start exactly on a kink that repels from both
-    sides), the gate is off, as ReLU's derivative at 0 has it.
-
-    Args:
-        method: an explicit diffrax pair.
-        rtol: relative tolerance per step, as in `Adaptive`.
-        atol: absolute tolerance per step, as in `Adaptive`.
     """
 
     steps: Adaptive
+    loop_kind: str
 
     def __init__(
         self,
@@ -70,232 +57,433 @@ class ExactKinks(AbstractSolver):
 
         Raises:
             TypeError: if `method` is not a diffrax solver.
-            ValueError: as `Adaptive`.
+            ValueError: as `Adaptive`, and on a method that is not explicit.
         """
         self.steps = Adaptive(method, rtol, atol)
+        if not isinstance(self.steps.method, dfx.AbstractERK):
+            raise ValueError(
+                f"method={type(self.steps.method).__name__}() is not an explicit "
+                "Runge-Kutta pair; use diffrax.Tsit5(), Dopri5() or Dopri8()."
+            )
+        self.loop_kind = "checkpointed"
 
     def init(
         self, flow: AbstractFlow, state: State, dt0: Scalar | None
     ) -> tuple["_KinkState", Scalar]:
         """The gates as they are at the start."""
-        smooth, size = self.steps.init(flow, state, dt0)
-        return _KinkState(smooth, live_gates(flow, state.position)), size
+        gates = live_gates(flow, state.position)
+        lines = lines_of(flow.problem.data.x)
+        dtype = flow.problem.data.x.dtype
+        nothing = tuple(jnp.zeros(o.shape, dtype) for o in gates.on)
+        first = motion(flow, state.position, gates, lines, nothing, jnp.zeros((), dtype))
+        if dt0 is None:
+            dt0 = self.steps.first_size(flow, state, first.velocity)
+        dt0 = jax.lax.stop_gradient(dt0)
+        controller = self.steps.start_controller(dt0)
+        return _KinkState(controller, gates, lines, first, nothing, jnp.asarray(False)), dt0
 
     def with_scan_kind(self, kind: str) -> "ExactKinks":
         """The same solver, differentiable in the mode that goes with this kind of loop."""
-        return eqx.tree_at(lambda s: s.steps, self, self.steps.with_scan_kind(kind))
+        return eqx.tree_at(lambda s: s.loop_kind, self, kind)
 
     def step(
         self, flow: AbstractFlow, state: State, size: Scalar, solver_state: "_KinkState"
     ) -> Step:
-        """A step under fixed gates, cut at the first event, and the event."""
-        gates = solver_state.gates
-        field = _FixedGates(flow, gates)
-        # The field may have jumped since the last step, whose end the method remembers.
-        smooth = self.steps.attempt(
-            flow, field, state, size, solver_state.smooth, made_jump=True
+        """A step under fixed gates, and what the kinks that it meets make of it."""
+        before = solver_state
+        tolerance = jnp.asarray(_SLIDING_FRACTION * self.steps.rtol, size.dtype)
+        gates, jumps = self.freeze(flow, state.position, size, before)
+        slides = count(gates.sliding)
+        solving = slides <= _SOLVED_SITES
+        longest = flow.coasting_time(
+            state.position,
+            before.first.velocity,
+            jnp.asarray(_COASTING_FRACTION * self.steps.rtol, size.dtype),
         )
-        span = _Span(flow, gates, smooth, state)
-        # What is decided has no derivative; what depends on when it happens has.
-        decide = _constant(span)
-        reached = decide.first_release(decide.first_crossing(_constant(size)))
-        whole = reached == size
-        crossed = decide.furthest(decide.smooth.at(reached).position)
-        reached = jnp.where(whole, size, span.with_derivative(reached, crossed))
-        inside = smooth.at(reached)
-        end = jax.tree.map(lambda a, b: jnp.where(whole, a, b), smooth.state, inside)
-        position = back_to_kinks(flow, flow.retract(end.position), gates)
-        after, events = decide.resolve(_constant(end.position), _constant(position))
-        happened = events.crossings + events.slides + events.releases > 0
-        accepted = smooth.accepted
-        kept = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), after, gates)
+        coasting = (size <= longest) & (slides == 0)
+        tolerance = jnp.where(solving, 0.0, tolerance)
+        field = FixedGates(
+            flow, gates, before.lines, before.nu_rate, solving, coasting, tolerance
+        )
+        method: Any = self.steps.method
+        leg = explicit_step(method, field, state, before.first, size)
+        verdict = self.steps.judge(
+            flow, leg.error, state, leg.end, size, before.controller
+        )
+        span = Span(
+            flow, gates, before.lines, state, before.first, leg, size, tolerance, jumps
+        )
+        last, times = span.beyond()
+        met = any_of(tuple(t > 0 for t in times)) | any_of(gates.sliding)
+
+        def smooth() -> _Outcome:
+            position = flow.retract(leg.end.position)
+            return _Outcome(
+                accepted=jnp.asarray(True),
+                size=size,
+                factor=jnp.full_like(size, jnp.inf),
+                state=State(position, leg.end.dissipated),
+                gates=gates,
+                first=leg.motion,
+                events=no_events(),
+                evaluations=jnp.asarray(0, jnp.int32),
+                last=last, ratio=jnp.zeros_like(size)
+            )
+
+        def kinked() -> _Outcome:
+            corrected = self.correct(span, last, times)
+            localising = (~corrected.accepted) & solving
+            return jax.lax.cond(
+                localising,
+                lambda: self.localise(span, corrected, before.pressed),
+                lambda: corrected,
+            )
+
+        out = jax.lax.cond(verdict.accepted & met, kinked, smooth)
+        accepted = verdict.accepted & out.accepted
+        next_size = jnp.minimum(verdict.next_size, size * out.factor)
+        next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
+        rates = tuple(
+            jnp.where(s1 & s0, (n1 - n0) / size, 0.0)
+            for s0, s1, n0, n1 in zip(
+                gates.sliding,
+                out.gates.sliding,
+                before.first.nu,
+                out.first.nu,
+                strict=True,
+            )
+        )
+        rates = jax.lax.stop_gradient(rates)
+        after = _KinkState(
+            verdict.controller, out.gates, before.lines, out.first, rates, jnp.asarray(False)
+        )
+        kept = _KinkState(
+            verdict.controller, before.gates, before.lines, before.first, before.nu_rate,
+            verdict.accepted
+        )
         return Step(
             accepted=accepted,
-            finite=smooth.finite,
-            size=jnp.where(accepted, reached, size),
-            next_size=jnp.where(happened & accepted, size, smooth.next_size),
-            events=events,
-            state=State(position, end.dissipated),
-            interpolation=smooth.interpolation,
-            solver_state=_KinkState(smooth.solver_state, kept),
-            num_field_evaluations=smooth.num_field_evaluations + span.evaluations(events),
+            finite=verdict.finite,
+            size=jnp.where(accepted, out.size, size),
+            next_size=jax.lax.stop_gradient(next_size),
+            events=out.events,
+            state=out.state,
+            interpolation=leg.interpolation,
+            solver_state=jax.tree.map(
+                lambda a, b: jnp.where(accepted, a, b), after, kept
+            ),
+            num_field_evaluations=leg.evaluations + 1 + out.evaluations,
         )
 
+    def freeze(
+        self, flow: AbstractFlow, position: Any, size: Scalar, before: "_KinkState"
+    ) -> tuple[GateState, Sites]:
+        """The gates of a step of this size: those that matter frozen, the others live."""
+        first, gates = constant(before.first), before.gates
+        net = flow.point(position)
+        reach = size * _norm(flow.point(first.velocity.position))
+        sizes = kink_sizes(
+            flow, constant(position), first.z, first.signal, gates, reach
+        )
+        gain = flow.gain(first.gradient)
+        sizes = tuple(gain * s for s in sizes)
+        squares = jnp.stack([jnp.sum(w**2) for w in jax.tree.leaves(constant(net))])
+        threshold = _RELEVANCE * self.steps.rtol * jnp.sqrt(jnp.sum(squares))
+        threshold = threshold + self.steps.atol
+        matters = tuple(
+            (size * s > jnp.where(sliding, _LEAVING * threshold, threshold))
+            & (not sigma.is_linear)
+            for s, sliding, sigma in zip(
+                sizes, gates.sliding, net.activations, strict=True
+            )
+        )
+        frozen = before.lines.with_sharers(matters)
+        sliding = tuple(s & f for s, f in zip(gates.sliding, frozen, strict=True))
+        on = tuple(
+            jnp.where(was, o, z > 0)
+            for was, o, z in zip(gates.frozen, gates.on, first.z, strict=True)
+        )
+        return GateState(on, sliding, frozen), sizes
 
-def _constant(tree: Any) -> Any:
-    arrays, rest = eqx.partition(tree, eqx.is_array)
-    return eqx.combine(jax.tree.map(jax.lax.stop_gradient, arrays), rest)
+    def correct(self, span: Span, last: tuple[Array, ...], times: Sites) -> "_Outcome":
+        """The end of the step, corrected for all crossings at once."""
+        flow, gates, end, leg = span.flow, span.gates, span.leg.end, span.leg
+        net = flow.point(end.position)
+        slopes = [sigma.slope for sigma in net.activations]
+        at = linearise(flow, end.position, gates)
+        nowhere = jnp.zeros_like(at.outputs)
+        last, times = _without_shadows(span, last, times)
+        # What a flip of each gate adds to the gradient, along ∇z
+        flips = tuple(
+            jnp.where(on, -1.0, 1.0) * (1 - slope) * c
+            for on, slope, c in zip(gates.on, slopes, leg.motion.signal, strict=True)
+        )
+        shift, _ = at.pullback(
+            nowhere, tuple(t * f for t, f in zip(times, flips, strict=True))
+        )
+        jump, _ = at.pullback(
+            nowhere, tuple(jnp.where(c, f, 0.0) for c, f in zip(last, flips, strict=True))
+        )
+        moved = _displaced(flow, end, leg.motion, shift, jump)
+        flipped = GateState(
+            tuple(o ^ c for o, c in zip(gates.on, last, strict=True)),
+            gates.sliding,
+            gates.frozen,
+        )
+        z = preactivations(flow, moved.position, flipped)
+        back = tuple(
+            c & jnp.where(on, zl > 0, zl < 0)
+            for c, on, zl in zip(last, gates.on, z, strict=True)
+        )
+        back = span.lines.with_sharers(back)
+        tried = GateState(
+            tuple(o & ~b for o, b in zip(flipped.on, back, strict=True)),
+            tuple(s | b for s, b in zip(gates.sliding, back, strict=True)),
+            gates.frozen,
+        )
+        settled = settle(
+            flow,
+            moved.position,
+            tried,
+            span.lines,
+            leg.motion,
+            span.tolerance,
+            self.loop_kind,
+        )
+        after = settled.gates
+        released = tuple(
+            s & ~t for s, t in zip(gates.sliding, after.sliding, strict=True)
+        )
+        change = tuple(
+            jnp.where(
+                r, 0.0, (a.astype(c.dtype) - b.astype(c.dtype)) * (1 - slope) * c + n1 - n0
+            )
+            for r, a, b, slope, c, n1, n0 in zip(
+                released,
+                after.on,
+                gates.on,
+                slopes,
+                leg.motion.signal,
+                settled.motion.nu,
+                leg.motion.nu,
+                strict=True,
+            )
+        )
+        added, _ = at.pullback(nowhere, change)
+        expected = flow.assemble(
+            end.position,
+            leg.motion.outputs,
+            jax.tree.map(jnp.add, leg.motion.gradient, added),
+        )
+        rest = jax.tree.map(jnp.subtract, settled.motion.velocity, expected)
+        shift, _ = at.pullback(
+            nowhere, tuple(t * f for t, f in zip(times, change, strict=True))
+        )
+        spent = _displaced(flow, end, leg.motion, shift, added).dissipated
+        mean = _norm(shift) / jnp.where(_norm(jump) > 0, _norm(jump), 1.0)
+        mean = jnp.where(_norm(jump) > 0, jnp.minimum(mean, span.size), 0.0)
+        # A flip whose effect is not known yet: of the first gate of a dead sample
+        unknown = jnp.stack([
+            jnp.max(jnp.where(f == 0, t, 0.0)) for f, t in zip(flips, times, strict=True)
+        ])
+        mean = jnp.maximum(mean, jnp.max(unknown))
+        since = jnp.where(
+            any_of(released) | any_of(gates.sliding), span.size, mean
+        )
+        error = jax.tree.map(lambda r: since * r, rest)
+        ratio = self.steps.error_ratio(
+            flow, error.position, span.start.position, settled.position
+        )
+        wrong = self.wrong_sides(span, settled.motion.z, after)
+        ratio = jnp.maximum(ratio, wrong)
+        ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
+        import os
+        if os.environ.get('NOBATCH'): ratio = ratio*0+1e10*(any_of(last)|any_of(released))*(jnp.asarray(float(os.environ['NOBATCH'])))
+        captured = tuple(
+            t & ~s for s, t in zip(gates.sliding, after.sliding, strict=True)
+        )
+        crossings = count(tuple(c & ~s for c, s in zip(last, captured, strict=True)))
+        return _Outcome(
+            accepted=ratio <= 1,
+            size=span.size,
+            factor=jnp.clip(0.9 / jnp.sqrt(jnp.maximum(ratio, 1e-10)), 0.2, 5.0),
+            state=State(settled.position, spent),
+            gates=after,
+            first=settled.motion,
+            events=Events(crossings, count(captured), count(released)),
+            evaluations=3 + settled.evaluations,
+            last=last, ratio=ratio
+        )
+
+    def wrong_sides(self, span: Span, z: Sites, after: GateState) -> Array:
+        """The error, in units of the tolerance, from gates that stand on the wrong side
+        after all: their jumps, for as long as they have stood there."""
+        squares = []
+        for watch, on, before, now, jump in zip(
+            without(after.frozen, after.sliding), after.on, span.first.z, z, span.jumps,
+            strict=True,
+        ):
+            wrong = watch & (jnp.where(on, now, -now) < -rounding_of(now))
+            total = jnp.abs(now) + jnp.abs(before)
+            part = jnp.where(wrong, jnp.abs(now) / jnp.where(total > 0, total, 1.0), 0.0)
+            squares.append(jnp.sum((span.size * part * jump) ** 2))
+        point = span.flow.point(span.start.position)
+        return jnp.sqrt(sum(squares)) / (self.steps.rtol * _norm(point))
+
+    def localise(self, span: Span, corrected: "_Outcome", pressed: Array) -> "_Outcome":
+        """The step cut at its first event, if that lies far enough."""
+        decide = constant(span)
+        crossing = decide.first_crossing()
+        reached = decide.first_release(crossing)
+        whole = reached == span.size
+        flow, gates, lines = span.flow, span.gates, span.lines
+        found = decide.leg.at(reached).position
+        z = preactivations(flow, found, gates)
+        crossed = decide.crossed(decide.margins(z))
+        number = count(corrected.last) + corrected.events.releases
+        worthwhile = ~whole & (
+            (reached >= 0.5 * corrected.factor * span.size) | (number <= 8) | pressed)
+
+        def cut() -> _Outcome:
+            time = span.with_derivative(reached, crossed)
+            inside = span.leg.at(time)
+            nothing = tuple(jnp.zeros_like(m) for m in gates.sliding)
+            # Back on the kinks under the old gates, to decide on the new ones
+            let_go = jax.lax.cond(
+                any_of(gates.sliding), lambda: decide.released(found), lambda: gates
+            )
+            there = settle(
+                flow,
+                constant(inside.position),
+                let_go,
+                lines,
+                constant(span.leg.motion),
+                span.tolerance,
+                self.loop_kind,
+                one_by_one=True,
+            )
+            flipped = tuple(o ^ c for o, c in zip(there.gates.on, crossed, strict=True))
+
+            def captures() -> tuple[Array, ...]:
+                # This side led to the kink; it attracts if the side beyond leads back.
+                beyond = GateState(flipped, there.gates.sliding, gates.frozen)
+                here = motion(
+                    flow, there.position, beyond, lines, there.motion.nu, span.tolerance
+                )
+                rates = z_rates(flow, there.position, beyond, here.velocity)
+                back = tuple(
+                    c & (jnp.where(o, rate, -rate) > 0)
+                    for c, o, rate in zip(crossed, gates.on, rates, strict=True)
+                )
+                return lines.with_sharers(back)
+
+            captured = jax.lax.cond(any_of(crossed), captures, lambda: nothing)
+            tried = constant(
+                GateState(
+                    tuple(f & ~c for f, c in zip(flipped, captured, strict=True)),
+                    tuple(
+                        s | c
+                        for s, c in zip(there.gates.sliding, captured, strict=True)
+                    ),
+                    gates.frozen,
+                )
+            )
+            settled = settle(
+                flow,
+                inside.position,
+                tried,
+                lines,
+                span.leg.motion,
+                span.tolerance,
+                self.loop_kind,
+                one_by_one=True,
+            )
+            slides = count(captured)
+            released = count(
+                tuple(
+                    s & ~t
+                    for s, t in zip(gates.sliding, settled.gates.sliding, strict=True)
+                )
+            )
+            return _Outcome(
+                accepted=jnp.asarray(True),
+                size=time,
+                factor=jnp.full_like(span.size, jnp.inf),
+                state=State(settled.position, inside.dissipated),
+                gates=settled.gates,
+                first=settled.motion,
+                events=Events(count(crossed) - slides, slides, released),
+                evaluations=corrected.evaluations
+                + there.evaluations
+                + settled.evaluations
+                + 20,
+                last=corrected.last, ratio=corrected.ratio
+            )
+
+        return jax.lax.cond(worthwhile, cut, lambda: corrected)
 
 
 class _KinkState(eqx.Module):
-    smooth: Any
+    controller: Any
     gates: GateState
+    lines: Lines
+    # The motion where the next step starts, and how fast its multipliers change
+    first: Motion
+    nu_rate: Sites
+    # Whether the last attempt was rejected for its kinks
+    pressed: Array
 
 
-class _FixedGates(eqx.Module):
-    """The field under fixed gates, along the kinks that slide."""
+class _Outcome(eqx.Module):
+    """What became of a step at its kinks."""
 
-    flow: AbstractFlow
+    accepted: Bool[Array, ""]
+    size: Scalar
+    # The next size, relative to this one, that kinks allow
+    factor: Scalar
+    state: State
     gates: GateState
-
-    def __call__(self, position: Any) -> State:
-        return motion(self.flow, position, self.gates).velocity
-
-
-class _Span(eqx.Module):
-    """A step under fixed gates, and where in it they stop being right."""
-
-    flow: AbstractFlow
-    gates: GateState
-    smooth: Step
-    start: State
-
-    @property
-    def shared(self) -> Array:
-        """Which samples share their kinks in the first layer."""
-        return shared_kinks(self.flow.problem.data.x)
-
-    def margins(self, position: Any) -> Sites:
-        """How far each pre-activation is on its gate's side of the kink."""
-        z = preactivations(self.flow, position, self.gates)
-        return tuple(
-            jnp.where(on, zl, -zl) for on, zl in zip(self.gates.on, z, strict=True)
-        )
-
-    def overshoot(self, position: Any) -> tuple[Mask, Sites]:
-        """The sites that have crossed there, and by how much (negative).
-
-        A site that starts beyond its kink by a rounding error crosses if it goes on.
-        """
-        before, now = self.margins(self.start.position), self.margins(position)
-        beyond = tuple(
-            m1
-            - jnp.minimum(m0, -_Z_ROUNDING * jnp.finfo(m0.dtype).eps * jnp.max(jnp.abs(m0)))
-            for m0, m1 in zip(before, now, strict=True)
-        )
-        layers = kinked(self.flow.point(position))
-        crossed = tuple(
-            (b < 0) & ~s & k
-            for b, s, k in zip(beyond, self.gates.sliding, layers, strict=True)
-        )
-        return crossed, beyond
-
-    def furthest(self, position: Any) -> Mask:
-        """Of the crossed sites the one furthest beyond its kink, and all that share it.
-
-        The others follow at once in steps of next to no length, each decided under the
-        gates that those before it have set.
-        """
-        crossed, beyond = self.overshoot(position)
-        lowest = smallest(crossed, beyond)
-        first = tuple(c & (b <= lowest) for c, b in zip(crossed, beyond, strict=True))
-        return with_sharers(first, self.shared)
-
-    def first_crossing(self, size: Scalar) -> Scalar:
-        """The time of the first crossing, `size` if there is none."""
-
-        def bad(time: Scalar) -> Bool[Array, ""]:
-            return any_of(self.overshoot(self.smooth.at(time).position)[0])
-
-        return _first_time(bad, size)
-
-    def first_release(self, size: Scalar) -> Scalar:
-        """The time before `size` at which a sliding gate lets go, `size` if none does."""
-
-        def bad(time: Scalar) -> Bool[Array, ""]:
-            return any_of(self.released(self.smooth.at(time).position)[0])
-
-        return jax.lax.cond(
-            any_of(self.gates.sliding), lambda: _first_time(bad, size), lambda: size
-        )
-
-    def released(self, position: Any) -> tuple[Mask, Sites]:
-        """The sliding sites whose gate has left its range there, and all openness."""
-        openness = motion(self.flow, position, self.gates).openness
-        margin = jnp.finfo(self.smooth.size.dtype).eps ** _OPENNESS_POWER
-        outside = tuple(
-            s & ((o < -margin) | (o > 1 + margin))
-            for s, o in zip(self.gates.sliding, openness, strict=True)
-        )
-        return with_sharers(outside, self.shared), openness
-
-    def with_derivative(self, time: Scalar, crossed: Mask) -> Scalar:
-        """The same time, as the implicit function of the state that it is at a crossing.
-
-        z(t*) = 0 gives dt* = −dz/z', and with it the derivative of the flow its jump (the
-        saltation matrix). At a release the velocity is continuous and nothing jumps.
-        """
-
-        def margin(time: Scalar) -> Scalar:
-            margins = masked(crossed, self.margins(self.smooth.at(time).position))
-            return jnp.sum(jnp.stack([jnp.sum(m) for m in margins]))
-
-        value, rate = jax.jvp(margin, (time,), (jnp.ones_like(time),))
-        rate = jax.lax.stop_gradient(jnp.where(rate == 0, 1.0, rate))
-        return time - (value - jax.lax.stop_gradient(value)) / rate
-
-    def evaluations(self, events: Events) -> Array:
-        """Field evaluations beside the method's own: a fresh start, a look at the range of
-        the sliding gates, the bisection of a release, the far side of a crossing."""
-        looked = any_of(self.gates.sliding).astype(jnp.int32) * (_PARTS + 1)
-        bisected = (events.releases > 0).astype(jnp.int32) * _BISECTIONS
-        judged = (events.crossings + events.slides > 0).astype(jnp.int32)
-        return 1 + looked + bisected + judged
-
-    def resolve(self, reached: Any, position: Any) -> tuple[GateState, Events]:
-        """The gates after the event, and what happened.
-
-        `reached` is where the event was found, `position` the same back on the kinks.
-        """
-        gates, crossed = self.gates, self.furthest(reached)
-        none = tuple(jnp.zeros_like(c) for c in crossed)
-
-        flipped = tuple(o ^ c for o, c in zip(gates.on, crossed, strict=True))
-
-        def classify() -> Mask:
-            # This side led to the kink; it attracts if the side beyond leads back.
-            beyond = motion(self.flow, position, GateState(flipped, gates.sliding)).z_rate
-            back = tuple(
-                c & (jnp.where(o, rate, -rate) > 0)
-                for c, o, rate in zip(crossed, gates.on, beyond, strict=True)
-            )
-            return with_sharers(back, self.shared)
-
-        captured = jax.lax.cond(any_of(crossed), classify, lambda: none)
-        zeros = tuple(jnp.zeros_like(m) for m in self.margins(position))
-        released, openness = jax.lax.cond(
-            any_of(gates.sliding), lambda: self.released(reached), lambda: (none, zeros)
-        )
-        on = tuple(
-            (f & ~s) | (r & (v > 0.5))
-            for f, s, r, v in zip(flipped, captured, released, openness, strict=True)
-        )
-        sliding = tuple(
-            (s | c) & ~r for s, c, r in zip(gates.sliding, captured, released, strict=True)
-        )
-        slides = count(captured)
-        events = Events(count(crossed) - slides, slides, count(released))
-        return GateState(on, sliding), events
+    first: Motion
+    events: Events
+    evaluations: Int[Array, ""]
+    last: Any = None
+    ratio: Any = None
 
 
-def _first_time(bad: Callable[[Scalar], Bool[Array, ""]], size: Scalar) -> Scalar:
-    """The first time in (0, size] at which `bad` holds, from above; `size` if none does.
+def _without_shadows(
+    span: Span, last: tuple[Array, ...], times: Sites
+) -> tuple[tuple[Array, ...], Sites]:
+    """The crossings but for those of a sample that dies on the way: where the last unit of
+    a layer lets it go, z of all units above it would change sign, but stays at 0."""
+    flipped = GateState(
+        tuple(o ^ c for o, c in zip(span.gates.on, last, strict=True)),
+        span.gates.sliding,
+        span.gates.frozen,
+    )
+    z = preactivations(span.flow, span.leg.end.position, flipped)
+    shadows = tuple(c & (jnp.abs(zl) <= rounding_of(zl)) for c, zl in zip(last, z, strict=True))
+    kept = tuple(c & ~s for c, s in zip(last, shadows, strict=True))
+    return kept, tuple(jnp.where(s, 0.0, t) for s, t in zip(shadows, times, strict=True))
 
-    Looked for at the ends of some parts of the step, then by bisection in the first bad
-    one.
+
+def _displaced(
+    flow: AbstractFlow, end: State, at_end: Motion, shift: Any, jump: Any
+) -> State:
+    """The end of a step moved by ∫ of what flips add to the velocity.
+
+    The mean of the derivatives of the velocity in the gradient before and after the flips:
+    exact for the dissipated energy, which is quadratic in it.
     """
-    ends = size * jnp.arange(1, _PARTS + 1, dtype=size.dtype) / _PARTS
-    is_bad = jax.lax.map(bad, ends)
-    part = jnp.argmax(is_bad).astype(size.dtype)
-    low, high = size * part / _PARTS, size * (part + 1) / _PARTS
 
-    def halve(_: Array, bounds: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
-        low, high = bounds
-        middle = 0.5 * (low + high)
-        is_bad = bad(middle)
-        return jnp.where(is_bad, low, middle), jnp.where(is_bad, middle, high)
+    def assembled(gradient: Any) -> State:
+        return flow.assemble(end.position, at_end.outputs, gradient)
 
-    def bisect() -> Scalar:
-        return jax.lax.fori_loop(0, _BISECTIONS, halve, (low, high))[1]
+    after = jax.tree.map(jnp.add, at_end.gradient, jump)
+    _, before = jax.jvp(assembled, (at_end.gradient,), (shift,))
+    _, beyond = jax.jvp(assembled, (after,), (shift,))
+    return jax.tree.map(lambda y, a, b: y + 0.5 * (a + b), end, before, beyond)
 
-    return jax.lax.cond(jnp.any(is_bad), bisect, lambda: size)
+
+def _norm(tree: Any) -> Array:
+    squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)]
+    return jnp.sqrt(jnp.maximum(sum(squares), jnp.finfo(squares[0].dtype).tiny))

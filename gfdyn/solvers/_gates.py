@@ -13,33 +13,46 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, FrozenGate, PiecewiseLinear
+from ..nets import AbstractNet, PiecewiseLinear
 
 
 Sites = tuple[Float[Array, "samples _"], ...]
 Mask = tuple[Bool[Array, "samples _"], ...]
 
 
+# A site counts as dead where ‖∂z/∂θ‖ is this part of what it is with all gates open.
+_DEAD = 0.1
+
+
 class GateState(eqx.Module):
-    """The side of each gate, and whether it slides (its side is then `off`)."""
+    """The side of each gate, and whether it is held there (frozen), or slides.
+
+    A gate that slides is frozen at `off`; one that is not frozen is live: it follows the
+    sign of its pre-activation, and `on` says nothing of it.
+    """
 
     on: Mask
     sliding: Mask
+    frozen: Mask
 
 
-class ShiftedGate(eqx.Module):
-    """z → value · z + shift: a frozen gate whose output can be perturbed."""
+class HeldGate(eqx.Module):
+    """z → value · z + shift, the value held fixed where the gate is frozen."""
 
-    value: Float[Array, "samples width"]
+    activation: PiecewiseLinear = eqx.field(static=True)
+    on: Bool[Array, "samples width"]
+    frozen: Bool[Array, "samples width"]
     shift: Float[Array, "samples width"]
 
     def __call__(self, z: Float[Array, "samples width"]) -> Float[Array, "samples width"]:
         """The gated pre-activation, shifted."""
-        return self.value * z + self.shift
+        on = jnp.where(self.frozen, self.on, z > 0)
+        value = jnp.where(on, 1.0, self.activation.slope).astype(z.dtype)
+        return value * z + self.shift
 
 
 class Linearisation(eqx.Module):
-    """A flow at a point under fixed gates: outputs, pre-activations, and both ways through.
+    """A flow at a point under its gates: outputs, pre-activations, and both ways through.
 
     `pullback(outputs' cotangent, z's cotangent)` gives the gradient in the parameters and
     the signal c that arrives at each post-activation; `pushforward` the change of z.
@@ -52,85 +65,98 @@ class Linearisation(eqx.Module):
 
 
 def live_gates(flow: AbstractFlow, position: Any) -> GateState:
-    """The gates as the signs of the pre-activations have them, none sliding."""
+    """The gates as the signs of the pre-activations have them, none frozen or sliding."""
     net = flow.point(position)
     z = net.preactivations(flow.problem.data.x)
     on = tuple(
         (zl > 0) | sigma.is_linear for zl, sigma in zip(z, net.activations, strict=True)
     )
-    return GateState(on, tuple(jnp.zeros_like(o) for o in on))
+    nowhere = tuple(jnp.zeros_like(o) for o in on)
+    return GateState(on, nowhere, nowhere)
 
 
 def linearise(flow: AbstractFlow, position: Any, gates: GateState) -> Linearisation:
-    """The forward pass at a position under fixed gates; sliding ones stand at `off`."""
-    net, x = flow.point(position), flow.problem.data.x
-    values = tuple(
-        _value(sigma, on, x.dtype)
-        for sigma, on in zip(net.activations, gates.on, strict=True)
-    )
+    """The forward pass at a position under the gates; sliding ones stand at `off`."""
+    net = flow.point(position)
 
     def forward(net: AbstractNet, shifts: Sites) -> tuple[Array, Sites]:
-        frozen = [ShiftedGate(v, s) for v, s in zip(values, shifts, strict=True)]
-        return net.forward(x, frozen)
+        return net.forward(flow.problem.data.x, _held(net, gates, shifts))
 
-    zeros = tuple(jnp.zeros_like(v) for v in values)
+    zeros = _zeros(flow, gates)
     (outputs, z), vjp = jax.vjp(forward, net, zeros)
     _, jvp = jax.linearize(lambda n: forward(n, zeros)[1], net)
     return Linearisation(outputs, z, lambda d, nu: vjp((d, nu)), jvp)
 
 
 def preactivations(flow: AbstractFlow, position: Any, gates: GateState) -> Sites:
-    """z of every site under fixed gates."""
-    net, x = flow.point(position), flow.problem.data.x
-    frozen = [
-        FrozenGate(_value(sigma, on, x.dtype))
-        for sigma, on in zip(net.activations, gates.on, strict=True)
-    ]
-    return net.forward(x, frozen)[1]
+    """z of every site under the gates."""
+    net = flow.point(position)
+    held = _held(net, gates, _zeros(flow, gates))
+    return net.forward(flow.problem.data.x, held)[1]
 
 
-def kinked(net: AbstractNet) -> tuple[bool, ...]:
-    """Which hidden layers have a kink at all."""
-    return tuple(not sigma.is_linear for sigma in net.activations)
+def kink_sizes(
+    flow: AbstractFlow,
+    position: Any,
+    z: Sites,
+    signal: Sites,
+    gates: GateState,
+    reach: Array,
+) -> Sites:
+    """How far the gradient jumps where each gate flips, ‖(1 − slope) c_a ∂z_a/∂θ‖.
 
-
-def shared_kinks(x: Float[Array, "samples dim"]) -> Float[Array, "samples samples"]:
-    """r_ij with x_i = r_ij x_j for samples on one line through the origin, 0 for others.
-
-    A unit of the first layer has one kink for all samples on such a line: the gates of
-    parallel ones (r > 0) are equal, of antipodal ones (r < 0) λ and 1 − λ.
+    A sample that hardly any unit of some layer lets through has next to no z in the layers
+    above, and lets no signal down. That changes at once where a unit opens: gates there
+    that parameters moving by `reach` could then open count as on for the signal.
     """
-    gram = x @ x.T
-    squares = jnp.diag(gram)
-    known = squares > 0
-    safe = jnp.where(known, squares, 1.0)
-    cosine = gram / jnp.sqrt(safe[:, None] * safe[None, :])
-    collinear = jnp.abs(cosine) > 1 - 8 * jnp.finfo(x.dtype).eps
-    collinear &= known[:, None] & known[None, :]
-    own = jnp.eye(x.shape[0], dtype=bool)
-    return jnp.where(own, 1.0, jnp.where(collinear, gram / safe[None, :], 0.0))
+    net, x = flow.point(position), flow.problem.data.x
+    on = tuple(
+        jnp.where(f, o | s, zl > 0)
+        for f, o, s, zl in zip(gates.frozen, gates.on, gates.sliding, z, strict=True)
+    )
+    values = tuple(
+        jnp.where(o, 1.0, sigma.slope).astype(zl.dtype)
+        for sigma, o, zl in zip(net.activations, on, z, strict=True)
+    )
+    norms = net.gradient_norms(x, values)
+    open_norms = net.gradient_norms(x, tuple(jnp.ones_like(v) for v in values))
+    revived = tuple(
+        ~o & (n < _DEAD * full) & (zl > -reach * full)
+        for o, n, full, zl in zip(on, norms, open_norms, z, strict=True)
+    )
 
+    def reviving() -> Sites:
+        opened = GateState(
+            either(gates.on, revived), gates.sliding, either(gates.frozen, revived)
+        )
+        at = linearise(flow, position, opened)
+        return at.pullback(flow.cotangent(position, at.outputs), _zeros(flow, gates))[1]
 
-def one_of_each(mask: Mask, shared: Float[Array, "samples samples"]) -> Mask:
-    """The mask with one site kept of those that share a kink."""
-    if not mask:
-        return mask
-    earlier = jnp.tril(shared != 0, k=-1)
-    first = mask[0] & ~jnp.any(earlier, axis=1)[:, None]
-    return (first, *mask[1:])
-
-
-def with_sharers(mask: Mask, shared: Float[Array, "samples samples"]) -> Mask:
-    """The mask, and in the first layer all sites that share a kink with one in it."""
-    if not mask:
-        return mask
-    first = (shared.T != 0).astype(shared.dtype) @ mask[0].astype(shared.dtype) > 0
-    return (first, *mask[1:])
+    signal = jax.lax.cond(any_of(revived), reviving, lambda: signal)
+    return tuple(
+        abs(1 - sigma.slope) * jnp.abs(c) * n
+        for sigma, c, n in zip(net.activations, signal, norms, strict=True)
+    )
 
 
 def masked(mask: Mask, sites: Sites) -> Sites:
     """The values at the sites of the mask, 0 elsewhere."""
     return tuple(jnp.where(m, s, 0.0) for m, s in zip(mask, sites, strict=True))
+
+
+def both(a: Mask, b: Mask) -> Mask:
+    """The sites in both masks."""
+    return tuple(p & q for p, q in zip(a, b, strict=True))
+
+
+def either(a: Mask, b: Mask) -> Mask:
+    """The sites in at least one of the masks."""
+    return tuple(p | q for p, q in zip(a, b, strict=True))
+
+
+def without(a: Mask, b: Mask) -> Mask:
+    """The sites in the first mask and not in the second."""
+    return tuple(p & ~q for p, q in zip(a, b, strict=True))
 
 
 def any_of(mask: Mask) -> Bool[Array, ""]:
@@ -150,5 +176,10 @@ def smallest(mask: Mask, sites: Sites) -> Float[Array, ""]:
     return jnp.min(jnp.stack(lows))
 
 
-def _value(sigma: PiecewiseLinear, on: Array, dtype: Any) -> Array:
-    return jnp.where(on, 1.0, sigma.slope).astype(dtype)
+def _held(net: AbstractNet, gates: GateState, shifts: Sites) -> list[HeldGate]:
+    parts = zip(net.activations, gates.on, gates.frozen, shifts, strict=True)
+    return [HeldGate(*part) for part in parts]
+
+
+def _zeros(flow: AbstractFlow, gates: GateState) -> Sites:
+    return tuple(jnp.zeros(on.shape, flow.problem.data.x.dtype) for on in gates.on)

@@ -13,22 +13,139 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..flows import AbstractFlow, State
-from ..flows._base import axpy
+from ..flows._base import axpy, dot
 from ..nets import AbstractNet
 from ._gates import (
     GateState,
     Linearisation,
-    Mask,
     Sites,
     any_of,
     linearise,
     masked,
-    one_of_each,
-    shared_kinks,
+    preactivations,
 )
+from ._lines import Lines
+
+
+Scalar = Float[Array, ""]
+
+
+def constant(tree: Any) -> Any:
+    """The same, without derivative."""
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+    return eqx.combine(jax.tree.map(jax.lax.stop_gradient, arrays), rest)
+
+
+class Motion(eqx.Module):
+    """The velocity at a position under given gates, and what is known at the sites."""
+
+    velocity: State
+    gradient: AbstractNet
+    outputs: Array
+    z: Sites
+    # What arrives at each post-activation, and the multipliers of the sliding sites
+    signal: Sites
+    nu: Sites
+    # Products with J_S J_Sᵀ that the multipliers took, and whether they were found
+    products: Int[Array, ""]
+    converged: Bool[Array, ""]
+
+    def openness(self, net: AbstractNet, lines: Lines) -> Sites:
+        """The place of each sliding gate between off (0) and on (1)."""
+        nus = self.nu
+        signal = tuple(
+            (1 - sigma.slope) * c
+            for sigma, c in zip(net.activations, self.signal, strict=True)
+        )
+        return lines.openness(nus, signal)
+
+
+def motion(
+    flow: AbstractFlow,
+    position: Any,
+    gates: GateState,
+    lines: Lines,
+    guess: Sites,
+    tolerance: Scalar,
+    solving: Bool[Array, ""] | bool = True,
+) -> Motion:
+    """The velocity with the frozen gates fixed and the sliding ones held on their kinks.
+
+    The multipliers are found from a guess, to an error of the velocity of `tolerance`; or
+    the guess is taken as it is, if not `solving`.
+    """
+    at = linearise(flow, position, gates)
+    fixed = linearise(constant(flow), constant(position), gates)
+    cotangent = flow.cotangent(position, at.outputs)
+    held = lines.one_of_each(gates.sliding)
+    guess = masked(held, guess)
+    gradient, signal = at.pullback(cotangent, guess)
+
+    def solved() -> tuple[Sites, AbstractNet, Sites, Array, Array]:
+        pushed = masked(held, at.pushforward(gradient))
+        size = jnp.sqrt(dot(gradient, gradient))
+        change, products, converged = _solve_normal(
+            at, fixed, held, tuple(-z for z in pushed), tolerance * size
+        )
+        step, signals = at.pullback(jnp.zeros_like(at.outputs), change)
+        nu = tuple(a + b for a, b in zip(guess, change, strict=True))
+        moved = axpy(jnp.ones_like(size), step, gradient)
+        arriving = tuple(a + b for a, b in zip(signal, signals, strict=True))
+        return nu, moved, arriving, products, converged
+
+    def given() -> tuple[Sites, AbstractNet, Sites, Array, Array]:
+        return guess, gradient, signal, jnp.asarray(0, jnp.int32), jnp.asarray(True)
+
+    nu, gradient, signal, products, converged = jax.lax.cond(
+        any_of(gates.sliding) & solving, solved, given
+    )
+    return Motion(
+        velocity=flow.assemble(position, at.outputs, gradient),
+        gradient=gradient,
+        outputs=at.outputs,
+        z=at.z,
+        signal=signal,
+        nu=nu,
+        products=products,
+        converged=converged,
+    )
+
+
+def z_rates(
+    flow: AbstractFlow, position: Any, gates: GateState, velocity: State
+) -> Sites:
+    """dz/dτ of every site under the gates."""
+    moved = jax.tree.map(lambda p, v: v.astype(p.dtype), position, velocity.position)
+    return jax.jvp(lambda p: preactivations(flow, p, gates), (position,), (moved,))[1]
+
+
+def back_to_kinks(
+    flow: AbstractFlow, position: Any, gates: GateState, lines: Lines, tolerance: Scalar
+) -> tuple[Any, Array]:
+    """The nearest position at which the sliding sites have z = 0, to first order; and how
+    many products with J_S J_Sᵀ it took."""
+
+    def project() -> tuple[AbstractNet, Array]:
+        at = linearise(flow, position, gates)
+        fixed = linearise(constant(flow), constant(position), gates)
+        held = lines.one_of_each(gates.sliding)
+        point = flow.point(position)
+        size = jnp.sqrt(dot(point, point))
+        nu, products, _ = _solve_normal(
+            at, fixed, held, masked(held, at.z), tolerance * size
+        )
+        step, _ = at.pullback(jnp.zeros_like(at.outputs), nu)
+        return axpy(-jnp.ones((), at.outputs.dtype), step, point), products
+
+    moved, products = jax.lax.cond(
+        any_of(gates.sliding),
+        project,
+        lambda: (flow.point(position), jnp.asarray(0, jnp.int32)),
+    )
+    return flow.with_point(position, moved), products
 
 
 # In units of the precision, relative to the right-hand side.
@@ -36,101 +153,57 @@ _CG_RESIDUAL = 20.0
 _CG_STEPS = 200
 
 
-class Motion(eqx.Module):
-    """The velocity under fixed gates, and what happens at the sites."""
+def _solve_normal(
+    at: Linearisation,
+    fixed: Linearisation,
+    held: tuple[Array, ...],
+    right: Sites,
+    error: Scalar,
+) -> tuple[Sites, Array, Array]:
+    """ν with J_S J_Sᵀ ν = right, such that J_Sᵀν is right up to an error of this norm.
 
-    velocity: State
-    z_rate: Sites
-    # The position of each sliding gate between off (0) and on (1)
-    openness: Sites
-
-
-def motion(flow: AbstractFlow, position: Any, gates: GateState) -> Motion:
-    """The velocity with the gates fixed and the sliding ones held on their kinks."""
-    at = linearise(flow, position, gates)
-    cotangent = flow.cotangent(position, at.outputs)
-    zeros = tuple(jnp.zeros_like(z) for z in at.z)
-    free, _ = at.pullback(cotangent, zeros)
-
-    shared = shared_kinks(flow.problem.data.x)
-    held = one_of_each(gates.sliding, shared)
-
-    def constrained() -> Sites:
-        pushed = masked(held, at.pushforward(free))
-        return _solve_normal(at, held, tuple(-z for z in pushed))
-
-    nu = jax.lax.cond(any_of(gates.sliding), constrained, lambda: zeros)
-    gradient, signal = at.pullback(cotangent, nu)
-    velocity = flow.assemble(position, at.outputs, gradient)
-    moved = flow.point(velocity.position)
-    net = flow.point(position)
-    openness = tuple(
-        _openness(n, (1 - sigma.slope) * c, shared if i == 0 else None)
-        for i, (n, c, sigma) in enumerate(zip(nu, signal, net.activations, strict=True))
-    )
-    return Motion(velocity, at.pushforward(moved), openness)
-
-
-def back_to_kinks(flow: AbstractFlow, position: Any, gates: GateState) -> Any:
-    """The nearest position at which the sliding sites have z = 0, to first order."""
-
-    def project() -> AbstractNet:
-        at = linearise(flow, position, gates)
-        held = one_of_each(gates.sliding, shared_kinks(flow.problem.data.x))
-        nu = _solve_normal(at, held, masked(held, at.z))
-        step, _ = at.pullback(jnp.zeros_like(at.outputs), nu)
-        return axpy(-jnp.ones((), at.outputs.dtype), step, flow.point(position))
-
-    moved = jax.lax.cond(any_of(gates.sliding), project, lambda: flow.point(position))
-    return flow.with_point(position, moved)
-
-
-def _openness(nu: Array, signal: Array, shared: Array | None) -> Array:
-    """Where a sliding gate stands between off (0) and on (1).
-
-    The multiplier is what the gates add to the gradient along ∇z: o c for a kink of its
-    own. Where samples share it, Σ_k o_k r_k c_k over them, with o for r > 0 and 1 − o for
-    r < 0, must equal Σ_k r_k ν_k.
+    Its derivative is that of the solution, solved for to rounding; `fixed` is the same
+    linearisation without derivatives.
     """
-    if shared is None:
-        return nu / _nonzero(signal)
-    total = shared.T @ nu
-    opposite = jnp.minimum(shared, 0.0).T @ signal
-    return (total - opposite) / _nonzero(jnp.abs(shared).T @ signal)
 
-
-def _solve_normal(at: Linearisation, held: Mask, right: Sites) -> Sites:
-    """ν with J_S J_Sᵀ ν = right, by conjugate gradients."""
-
-    def normal(nu: Sites) -> Sites:
+    def normal(nu: Sites, at: Linearisation = at) -> Sites:
         step, _ = at.pullback(jnp.zeros_like(at.outputs), masked(held, nu))
         pushed = at.pushforward(step)
         # The identity at other sites, where cotangents arrive in reverse mode.
         return tuple(jnp.where(h, p, n) for h, p, n in zip(held, pushed, nu, strict=True))
 
-    def solve(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
-        return _conjugate_gradients(matvec, b)
+    def exactly(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
+        return _conjugate_gradients(matvec, b, jnp.zeros_like(error))[0]
 
-    return jax.lax.custom_linear_solve(normal, right, solve, symmetric=True)
+    nu, products, converged = _conjugate_gradients(
+        lambda nu: normal(nu, fixed), constant(right), constant(error)
+    )
+    # Zero, but for its derivative.
+    rest = tuple(r - n for r, n in zip(right, normal(nu), strict=True))
+    rest = tuple(r - constant(r) for r in rest)
+    change = jax.lax.custom_linear_solve(normal, rest, exactly, symmetric=True)
+    return tuple(n + d for n, d in zip(nu, change, strict=True)), products, converged
 
 
-def _conjugate_gradients(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
-    """x with A x = b, A symmetric and positive semidefinite, b in its range.
+def _conjugate_gradients(
+    matvec: Callable[[Sites], Sites], b: Sites, error: Scalar
+) -> tuple[Sites, Array, Array]:
+    """x with A x = b, A = J Jᵀ, b in its range; the products it took; whether it converged.
 
-    Goes on to rounding and then stops: once the residual is down to it, a further step
-    divides rounding by rounding.
+    Ends when a step gains less than `error` in ‖Jᵀx‖ (the energy norm), or at rounding:
+    once the residual is down to it, a further step divides rounding by rounding.
     """
     eps = jnp.finfo(b[0].dtype).eps
-    enough = (_CG_RESIDUAL * eps) ** 2 * _inner(b, b)
+    rounding = (_CG_RESIDUAL * eps) ** 2 * _inner(b, b)
 
-    def going(carry: tuple[Sites, Sites, Sites, Array, Array]) -> Array:
-        *_, square, i = carry
-        return (square > enough) & (i < _CG_STEPS)
+    def going(carry: tuple[Sites, Sites, Sites, Array, Array, Array]) -> Array:
+        *_, square, gain, i = carry
+        return (square > rounding) & (gain > error**2) & (i < _CG_STEPS)
 
     def step(
-        carry: tuple[Sites, Sites, Sites, Array, Array],
-    ) -> tuple[Sites, Sites, Sites, Array, Array]:
-        x, residual, direction, square, i = carry
+        carry: tuple[Sites, Sites, Sites, Array, Array, Array],
+    ) -> tuple[Sites, Sites, Sites, Array, Array, Array]:
+        x, residual, direction, square, _, i = carry
         image = matvec(direction)
         curvature = _inner(direction, image)
         alpha = jnp.where(curvature > 0, square / _nonzero(curvature), 0.0)
@@ -138,11 +211,13 @@ def _conjugate_gradients(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
         residual = _axpy(-alpha, image, residual)
         next_square = jnp.where(curvature > 0, _inner(residual, residual), 0.0)
         direction = _axpy(next_square / _nonzero(square), direction, residual)
-        return x, residual, direction, next_square, i + 1
+        return x, residual, direction, next_square, alpha * square, i + 1
 
     zeros = tuple(jnp.zeros_like(entry) for entry in b)
-    start = (zeros, b, b, _inner(b, b), jnp.asarray(0, jnp.int32))
-    return jax.lax.while_loop(going, step, start)[0]
+    infinite = jnp.full_like(error, jnp.inf)
+    start = (zeros, b, b, _inner(b, b), infinite, jnp.asarray(0, jnp.int32))
+    x, _, _, square, gain, i = jax.lax.while_loop(going, step, start)
+    return x, i, ~((square > rounding) & (gain > 10 * error**2) & (i >= _CG_STEPS))
 
 
 def _inner(a: Sites, b: Sites) -> Array:

@@ -1,0 +1,115 @@
+"""One step of an explicit Runge–Kutta pair under fixed gates.
+
+diffrax's tableaus and dense outputs; the stages are taken here, since they pass on what is
+known at the sites: the multipliers of sliding gates, and what the last stage saw.
+"""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..flows import AbstractFlow, State
+from ._gates import GateState, Sites
+from ._lines import Lines
+from ._sliding import Motion, motion
+
+
+Scalar = Float[Array, ""]
+
+
+class Leg(eqx.Module):
+    """A step under fixed gates: where it leads, and what is known there."""
+
+    end: State
+    error: State
+    interpolation: Any
+    motion: Motion
+    evaluations: Int[Array, ""]
+
+    def at(self, time: Scalar) -> State:
+        """The state `time` after the start, by dense output."""
+        return self.interpolation.evaluate(time)
+
+
+class FixedGates(eqx.Module):
+    """The field of a flow under fixed gates.
+
+    The multipliers of the sliding gates are solved for at each stage, or, if not `solving`,
+    follow `nu` + time · `nu_rate`. While `coasting`, the direction of θ is held.
+    """
+
+    flow: AbstractFlow
+    gates: GateState
+    lines: Lines
+    nu_rate: Sites
+    solving: Bool[Array, ""]
+    coasting: Bool[Array, ""]
+    tolerance: Scalar
+
+    def motion(self, position: Any, guess: Sites) -> Motion:
+        """The motion at a stage, from a guess of the multipliers."""
+        return motion(
+            self.flow, position, self.gates, self.lines, guess, self.tolerance, self.solving
+        )
+
+    def velocity(self, motion: Motion) -> State:
+        """The velocity of a motion, its direction held while coasting."""
+        held = self.flow.held(motion.velocity)
+        return jax.tree.map(
+            lambda h, free: jnp.where(self.coasting, h, free), held, motion.velocity
+        )
+
+
+def explicit_step(
+    method: dfx.AbstractERK, field: FixedGates, start: State, first: Motion, size: Scalar
+) -> Leg:
+    """A step of the method from a state where the motion is known."""
+    tableau = method.tableau
+    stages, dtype = tableau.num_stages, size.dtype
+    lower = np.zeros((stages - 1, stages))
+    for i, row in enumerate(tableau.a_lower):
+        lower[i, : len(row)] = row
+    stage_times = jnp.asarray(np.asarray(tableau.c), dtype)
+
+    def scaled(m: Motion) -> State:
+        return jax.tree.map(lambda v: size * v, field.velocity(m))
+
+    def stage(carry: tuple[State, State, Motion, Array], row: Any) -> tuple[Any, None]:
+        ks, _, last, products = carry
+        i, weights, time = row
+        y = _combine(start, weights, ks)
+        guess = tuple(
+            jnp.where(field.solving, recent, n + time * size * r)
+            for recent, n, r in zip(last.nu, first.nu, field.nu_rate, strict=True)
+        )
+        here = field.motion(y.position, guess)
+        ks = jax.tree.map(lambda rows, k: rows.at[i].set(k), ks, scaled(here))
+        return (ks, y, here, products + here.products), None
+
+    ks = jax.tree.map(
+        lambda k: jnp.zeros((stages, *k.shape), k.dtype).at[0].set(k), scaled(first)
+    )
+    rows = (jnp.arange(1, stages), jnp.asarray(lower, dtype), stage_times)
+    none = jnp.asarray(0, jnp.int32)
+    (ks, y, last, products), _ = jax.lax.scan(stage, (ks, start, first, none), rows)
+    if tableau.ssal:
+        end, evaluations = y, stages - 1
+    else:
+        end, evaluations = _combine(start, jnp.asarray(tableau.b_sol, dtype), ks), stages
+        last = field.motion(end.position, last.nu)
+    nothing = jax.tree.map(jnp.zeros_like, start)
+    error = _combine(nothing, jnp.asarray(tableau.b_error, dtype), ks)
+    interpolation = method.interpolation_cls(
+        t0=jnp.zeros_like(size), t1=size, y0=start, y1=end, k=ks
+    )
+    return Leg(end, error, interpolation, last, products + evaluations)
+
+
+def _combine(start: State, weights: Array, ks: State) -> State:
+    """start + Σ_j weights_j k_j."""
+    return jax.tree.map(lambda y, k: y + jnp.tensordot(weights, k, axes=1), start, ks)

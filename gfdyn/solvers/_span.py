@@ -1,0 +1,205 @@
+"""A step under fixed gates, and where in it they stop being right."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ..flows import AbstractFlow, State
+from ._base import Scalar
+from ._gates import (
+    GateState,
+    Mask,
+    Sites,
+    any_of,
+    masked,
+    preactivations,
+    smallest,
+    without,
+)
+from ._lines import Lines
+from ._runge_kutta import Leg
+from ._sliding import Motion, motion
+
+
+# Parts of a step at whose ends events are looked for, and bisections of a part.
+_PARTS = 4
+_BISECTIONS = 46
+# What counts as rounding, in units of the precision: of z, relative to the largest of its
+# layer; and how far beyond its range a gate may stand, as a power of the precision.
+_Z_ROUNDING = 500.0
+_OPENNESS_POWER = 2 / 3
+
+
+class Span(eqx.Module):
+    """A step under fixed gates, from where it starts to where it leads.
+
+    The *margin* of a site is how far its pre-activation is on its gate's side of the kink.
+    A site crosses where its margin falls below 0, or below what it was at the start if
+    that was negative already.
+    """
+
+    flow: AbstractFlow
+    gates: GateState
+    lines: Lines
+    start: State
+    first: Motion
+    leg: Leg
+    size: Scalar
+    tolerance: Scalar
+    # How far the velocity jumps where each gate flips
+    jumps: Sites
+
+    def margins(self, z: Sites) -> Sites:
+        """How far beyond its kink each frozen site has still to go to cross; ∞ at others."""
+        watched = _watched(self.gates)
+        result = []
+        pairs = zip(self.gates.on, self.first.z, z, watched, strict=True)
+        for on, before, now, watch in pairs:
+            sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
+            rounding = rounding_of(before)
+            allowed = jax.lax.stop_gradient(jnp.minimum(sign * before, -rounding))
+            result.append(jnp.where(watch, sign * now - allowed, jnp.inf))
+        return tuple(result)
+
+    def margins_at(self, time: Scalar) -> Sites:
+        """The margins within the step."""
+        position = self.leg.at(time).position
+        return self.margins(preactivations(self.flow, position, self.gates))
+
+    def beyond(self) -> tuple[Mask, Sites]:
+        """The sites beyond their kinks at the end, and for how long each was there."""
+        looks = [self.margins(self.first.z)]
+        for i in range(1, _PARTS):
+            looks.append(self.margins_at(self.size * (i / _PARTS)))
+        looks.append(self.margins(self.leg.motion.z))
+        last = tuple(m < 0 for m in looks[-1])
+        times = [
+            tuple(_negative_part(a, b) for a, b in zip(p, q, strict=True))
+            for p, q in zip(looks[:-1], looks[1:], strict=True)
+        ]
+        part = self.size / _PARTS
+        return last, tuple(part * sum(parts) for parts in zip(*times, strict=True))
+
+    def crossed(self, margins: Sites) -> Mask:
+        """Of the sites beyond their kinks the one furthest beyond, and all that share it.
+
+        In the first layer that has any: those above may be there only because a gate below
+        has not flipped yet. The others follow at once in steps of next to no length, each
+        decided under the gates that those before it have set.
+        """
+        beyond, found = [], jnp.asarray(False)
+        for m in margins:
+            beyond.append((m < 0) & ~found)
+            found = found | jnp.any(m < 0)
+        lowest = smallest(tuple(beyond), margins)
+        first = tuple(b & (m <= lowest) for b, m in zip(beyond, margins, strict=True))
+        return self.lines.with_sharers(first)
+
+    def first_crossing(self) -> Scalar:
+        """The time of the first crossing, `size` if there is none."""
+
+        def bad(time: Scalar) -> Bool[Array, ""]:
+            return any_of(tuple(m < 0 for m in self.margins_at(time)))
+
+        return _first_time(bad, self.size)
+
+    def first_release(self, before: Scalar) -> Scalar:
+        """The time before `before` at which a sliding gate lets go; itself if none does."""
+
+        def bad(time: Scalar) -> Bool[Array, ""]:
+            openness = self.openness_at(self.leg.at(time).position)
+            return any_of(out_of_range(self.gates.sliding, openness))
+
+        return jax.lax.cond(
+            any_of(self.gates.sliding), lambda: _first_time(bad, before), lambda: before
+        )
+
+    def openness_at(self, position: Any) -> Sites:
+        """Where the sliding gates stand at a position of the step."""
+        here = motion(
+            self.flow, position, self.gates, self.lines, self.leg.motion.nu, self.tolerance
+        )
+        return here.openness(self.flow.point(self.start.position), self.lines)
+
+    def released(self, position: Any) -> GateState:
+        """The gates after those that are out of range at a position have been released."""
+        openness = self.openness_at(position)
+        out = out_of_range(self.gates.sliding, openness)
+        return release(self.gates, self.lines.with_sharers(out), openness)
+
+    def with_derivative(self, time: Scalar, crossed: Mask) -> Scalar:
+        """The same time, as the implicit function of the state that it is at a crossing.
+
+        z(t*) = 0 gives dt* = −dz/z', and with it the derivative of the flow its jump (the
+        saltation matrix). At a release the velocity is continuous and nothing jumps.
+        """
+
+        def margin(time: Scalar) -> Scalar:
+            margins = masked(crossed, self.margins_at(time))
+            return jnp.sum(jnp.stack([jnp.sum(m) for m in margins]))
+
+        value, rate = jax.jvp(margin, (time,), (jnp.ones_like(time),))
+        rate = jax.lax.stop_gradient(jnp.where(rate == 0, 1.0, rate))
+        return time - (value - jax.lax.stop_gradient(value)) / rate
+
+
+def rounding_of(z: Array) -> Array:
+    """How far from 0 a pre-activation of a layer may be by rounding."""
+    return _Z_ROUNDING * jnp.finfo(z.dtype).eps * jnp.max(jnp.abs(z))
+
+
+def out_of_range(sliding: Mask, openness: Sites) -> Mask:
+    """The sliding sites whose gate has left the range between off and on."""
+
+    def outside(slides: Array, o: Array) -> Array:
+        margin = jnp.finfo(o.dtype).eps ** _OPENNESS_POWER
+        return slides & ((o < -margin) | (o > 1 + margin))
+
+    return tuple(outside(s, o) for s, o in zip(sliding, openness, strict=True))
+
+
+def release(gates: GateState, out: Mask, openness: Sites) -> GateState:
+    """The gates with some sliding ones let go, to the side where they stand."""
+    on = tuple(
+        jnp.where(r, o > 0.5, g) for r, o, g in zip(out, openness, gates.on, strict=True)
+    )
+    return GateState(on, without(gates.sliding, out), gates.frozen)
+
+
+def _watched(gates: GateState) -> Mask:
+    return without(gates.frozen, gates.sliding)
+
+
+def _negative_part(a: Array, b: Array) -> Array:
+    """The part of an interval on which the line from a to b is negative."""
+    low, high = jnp.minimum(a, b), jnp.maximum(a, b)
+    across = (low < 0) & (high > 0)
+    width = jnp.where(across, high - low, 1.0)
+    return jnp.where(across, -low / width, jnp.where(low < 0, 1.0, 0.0))
+
+
+def _first_time(bad: Callable[[Scalar], Bool[Array, ""]], size: Scalar) -> Scalar:
+    """The first time in (0, size] at which `bad` holds, from above; `size` if none does.
+
+    Looked for at the ends of some parts of the step, then by bisection in the first bad
+    one.
+    """
+    ends = size * jnp.arange(1, _PARTS + 1, dtype=size.dtype) / _PARTS
+    is_bad = jax.lax.map(bad, ends)
+    part = jnp.argmax(is_bad).astype(size.dtype)
+    low, high = size * part / _PARTS, size * (part + 1) / _PARTS
+
+    def halve(_: Array, bounds: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        low, high = bounds
+        middle = 0.5 * (low + high)
+        is_bad = bad(middle)
+        return jnp.where(is_bad, low, middle), jnp.where(is_bad, middle, high)
+
+    def bisect() -> Scalar:
+        return jax.lax.fori_loop(0, _BISECTIONS, halve, (low, high))[1]
+
+    return jax.lax.cond(jnp.any(is_bad), bisect, lambda: size)
