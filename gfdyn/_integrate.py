@@ -36,6 +36,8 @@ Count = Int[Array, ""]
 # A step whose outcome is not finite is tried again this many times, smaller by the
 # controller's largest factor (5), before the field itself is held responsible.
 _MAX_NONFINITE = 40
+# Accepted steps in a row that take no time, each with an event: a cascade.
+_MAX_INSTANT = 1000
 
 
 class Counters(eqx.Module):
@@ -45,6 +47,7 @@ class Counters(eqx.Module):
     rejected: Count
     field_evaluations: Count
     consecutive_nonfinite: Count
+    consecutive_instant: Count
     events: Events
 
 
@@ -116,7 +119,7 @@ def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
             ledger=ledger,
             stop_memories=tuple(condition.init(dtype) for condition in task.stop),
             met=jnp.asarray(-1, jnp.int32),
-            counters=Counters(zero, zero, zero, zero, no_events()),
+            counters=Counters(zero, zero, zero, zero, zero, no_events()),
             saves=saves,
             result=choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
             done=~finite | nothing_to_do,
@@ -186,13 +189,19 @@ def _attempt(task: Task, p: Progress) -> Progress:
         p.counters.rejected + (~accepted).astype(jnp.int32),
         p.counters.field_evaluations + step.num_field_evaluations,
         jnp.where(step.finite, 0, p.counters.consecutive_nonfinite + 1),
+        jnp.where(
+            accepted & (time > p.time),
+            0,
+            p.counters.consecutive_instant + accepted.astype(jnp.int32),
+        ),
         jax.tree.map(
             lambda new, old: old + jnp.where(accepted, new, 0),
             step.events,
             p.counters.events,
         ),
     )
-    result, done = _outcome(task, moved, counters, stalled, last & accepted)
+    lost = accepted & ~step.converged
+    result, done = _outcome(task, moved, counters, stalled, lost, last & accepted)
     next_size = jax.lax.stop_gradient(jnp.minimum(step.next_size, moved.size))
     return eqx.tree_at(
         lambda q: (q.size, q.solver_state, q.counters, q.result, q.done),
@@ -309,7 +318,12 @@ def _check_stops(
 
 
 def _outcome(
-    task: Task, p: Progress, counters: Counters, stalled: Array, arrived: Array
+    task: Task,
+    p: Progress,
+    counters: Counters,
+    stalled: Array,
+    lost: Array,
+    arrived: Array,
 ) -> tuple[Any, Array]:
     """How the solve stands after an attempt, and whether it is over."""
     # The norm grows by a factor e within a few units of the clock's resolution.
@@ -322,6 +336,8 @@ def _outcome(
     for happened, name in (
         (exhausted, RESULTS.max_steps_reached),
         (nonfinite, RESULTS.nonfinite_state),
+        (lost, RESULTS.projection_failed),
+        (counters.consecutive_instant > _MAX_INSTANT, RESULTS.event_cascade),
         (stalled, RESULTS.time_stalled),
         ((stalled | nonfinite) & exploding, RESULTS.blew_up),
         (p.met >= 0, RESULTS.stopped),

@@ -25,6 +25,17 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "step size. Check the scale of the data and of the initialisation; for margins "
         "beyond overflow use GradientFlow(..., clock='loss')."
     )
+    projection_failed = (
+        "The velocity along the kinks that slide was not found: conjugate gradients did "
+        "not converge on the constraints. They are all but dependent, as on nearly "
+        "duplicate samples: merge these, use float64, or loosen rtol, so that fewer gates "
+        "matter."
+    )
+    event_cascade = (
+        "Events followed upon each other a thousand times without time passing, as where "
+        "many neurons reach 0 together. Loosen rtol, so that they are crossed at once, or "
+        "perturb the initialisation."
+    )
     interrupted = "The solve was interrupted from the keyboard."
 
 
@@ -55,5 +66,7 @@ _NAMES = (
     "time_stalled",
     "blew_up",
     "nonfinite_state",
+    "projection_failed",
+    "event_cascade",
     "interrupted",
 )

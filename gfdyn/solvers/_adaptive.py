@@ -130,7 +130,9 @@ class Adaptive(AbstractSolver):
         )
         assert error is not None
         defined = result == dfx.RESULTS.successful
-        verdict = self.judge(flow, error, state, end, size, solver_state.controller, defined)
+        verdict = self.judge(
+            flow, error, state, end, size, solver_state.controller, defined
+        )
         kept = jax.tree.map(
             lambda new, old: jnp.where(verdict.accepted, new, old),
             method_state,
@@ -139,6 +141,7 @@ class Adaptive(AbstractSolver):
         return Step(
             accepted=verdict.accepted,
             finite=verdict.finite,
+            converged=jnp.asarray(True),
             size=size,
             events=no_events(),
             next_size=verdict.next_size,

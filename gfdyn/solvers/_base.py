@@ -33,6 +33,7 @@ class Step(eqx.Module):
     # How it went, and how far: a step may end before the size that was asked for
     accepted: Bool[Array, ""]
     finite: Bool[Array, ""]
+    converged: Bool[Array, ""]
     size: Scalar
     next_size: Scalar
     events: Events

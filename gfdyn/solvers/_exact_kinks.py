@@ -6,42 +6,66 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
-from ._adaptive import Adaptive
-from ._base import AbstractSolver, Events, Scalar, Step, no_events
+from ..nets import AbstractNet
+from ._adaptive import Adaptive, Verdict
+from ._base import AbstractSolver, Scalar, Step, no_events
+from ._correction import correct, size_of
 from ._gates import (
     GateState,
     Sites,
     any_of,
     count,
     kink_sizes,
-    linearise,
     live_gates,
-    preactivations,
-    without,
+    per_layer,
 )
 from ._lines import Lines, lines_of
+from ._localisation import localise
 from ._runge_kutta import FixedGates, explicit_step
-from ._settle import settle
-from ._sliding import Motion, constant, motion, z_rates
-from ._span import Span, rounding_of
+from ._sliding import Motion, constant, motion
+from ._span import Allowance, Outcome, Span
 
 
 # A gate whose jump over the step is below this part of the tolerance on ‖θ‖ stays live,
 # and a sliding one below this part of that is let go.
 _RELEVANCE = 0.03
 _LEAVING = 0.1
-# The part of the tolerance that may be spent on the multipliers of sliding gates.
-_SLIDING_FRACTION = 1e-3
+# The part of the tolerance that the multipliers of sliding gates may leave as error.
+_SLIDING_FRACTION = 3e-3
 # Up to so many sliding sites their multipliers are solved for at each stage.
-_SOLVED_SITES = 16
+_SOLVED_SITES = 40
+# The part of the tolerance that may be spent on holding a direction that hardly moves.
 _COASTING_FRACTION = 0.1
 
 
 class ExactKinks(AbstractSolver):
-    """The exact gradient flow of a ReLU network, through crossings and sliding modes.
+    r"""The exact gradient flow of a ReLU network, through crossings and sliding modes.
+
+    Inside a step the gates that matter are fixed, so that the field is smooth and the
+    method keeps its order. Then the kinks that the step has met are dealt with:
+
+    * all at once, where the estimated error of that allows it: the end of the step is
+      moved by what the flips add up to. One step may cross thousands of kinks.
+    * or one by one: the step is cut at the first of them. The velocities of $z$ on its two
+      sides decide: the gate flips, or, where both lead back, its neuron slides along the
+      kink (Filippov) until the value of the gate leaves the range between its slope and 1.
+
+    A gate whose jump is far below the tolerance follows the sign of $z$. Linear networks
+    have no kinks: there it is `Adaptive`.
+
+    Derivatives through it, forward and reverse, are those of the flow, with its jump at
+    each crossing and capture (the saltation matrix).
+
+    Where the velocity is not unique (a start exactly on a kink that repels from both
+    sides), the gate is off, as ReLU's derivative at 0 has it.
+
+    Args:
+        method: an explicit diffrax pair.
+        rtol: relative tolerance per step, as in `Adaptive`.
+        atol: absolute tolerance per step, as in `Adaptive`.
     """
 
     steps: Adaptive
@@ -69,358 +93,156 @@ class ExactKinks(AbstractSolver):
 
     def init(
         self, flow: AbstractFlow, state: State, dt0: Scalar | None
-    ) -> tuple["_KinkState", Scalar]:
-        """The gates as they are at the start."""
+    ) -> tuple[Any, Scalar]:
+        """The gates as they are at the start, none frozen."""
+        if _is_smooth(flow.point(state.position)):
+            return self.steps.init(flow, state, dt0)
         gates = live_gates(flow, state.position)
-        lines = lines_of(flow.problem.data.x)
-        dtype = flow.problem.data.x.dtype
-        nothing = tuple(jnp.zeros(o.shape, dtype) for o in gates.on)
-        first = motion(flow, state.position, gates, lines, nothing, jnp.zeros((), dtype))
+        x = flow.problem.data.x
+        lines = lines_of(x)
+        nothing = per_layer(lambda o: jnp.zeros(o.shape, x.dtype), gates.on)
+        first = motion(flow, state.position, gates, lines, nothing, jnp.zeros((), x.dtype))
         if dt0 is None:
             dt0 = self.steps.first_size(flow, state, first.velocity)
         dt0 = jax.lax.stop_gradient(dt0)
         controller = self.steps.start_controller(dt0)
-        return _KinkState(controller, gates, lines, first, nothing, jnp.asarray(False)), dt0
+        pressed = jnp.asarray(False)
+        return _KinkState(controller, gates, lines, first, nothing, pressed), dt0
 
     def with_scan_kind(self, kind: str) -> "ExactKinks":
         """The same solver, differentiable in the mode that goes with this kind of loop."""
-        return eqx.tree_at(lambda s: s.loop_kind, self, kind)
+        return eqx.tree_at(
+            lambda s: (s.loop_kind, s.steps),
+            self,
+            (kind, self.steps.with_scan_kind(kind)),
+        )
 
     def step(
-        self, flow: AbstractFlow, state: State, size: Scalar, solver_state: "_KinkState"
+        self, flow: AbstractFlow, state: State, size: Scalar, solver_state: Any
     ) -> Step:
         """A step under fixed gates, and what the kinks that it meets make of it."""
-        before = solver_state
-        tolerance = jnp.asarray(_SLIDING_FRACTION * self.steps.rtol, size.dtype)
-        gates, jumps = self.freeze(flow, state.position, size, before)
-        slides = count(gates.sliding)
-        solving = slides <= _SOLVED_SITES
+        net = flow.point(state.position)
+        if _is_smooth(net):
+            return self.steps.step(flow, state, size, solver_state)
+        before: _KinkState = solver_state
+        jumps = self._jumps(flow, state.position, size, before)
+        gates = self._freeze(net, size, jumps, before)
+        num_sliding = count(before.lines.one_of_each(gates.sliding))
+        solving = num_sliding <= _SOLVED_SITES
+        allowance = self._allowance(flow, net, size, solving, before)
         longest = flow.coasting_time(
             state.position,
-            before.first.velocity,
+            before.motion.velocity,
             jnp.asarray(_COASTING_FRACTION * self.steps.rtol, size.dtype),
         )
-        coasting = (size <= longest) & (slides == 0)
-        tolerance = jnp.where(solving, 0.0, tolerance)
+        coasting = (size <= longest) & (num_sliding == 0)
         field = FixedGates(
-            flow, gates, before.lines, before.nu_rate, solving, coasting, tolerance
+            flow, gates, before.lines, before.nu_rate, solving, coasting, allowance.gradient
         )
         method: Any = self.steps.method
-        leg = explicit_step(method, field, state, before.first, size)
-        verdict = self.steps.judge(
-            flow, leg.error, state, leg.end, size, before.controller
-        )
+        leg = explicit_step(method, field, state, before.motion, size)
+        verdict = self.steps.judge(flow, leg.error, state, leg.end, size, before.controller)
         span = Span(
-            flow, gates, before.lines, state, before.first, leg, size, tolerance, jumps
+            flow, gates, before.lines, state, before.motion, leg, size, allowance, jumps
         )
-        last, times = span.beyond()
-        met = any_of(tuple(t > 0 for t in times)) | any_of(gates.sliding)
-
-        def smooth() -> _Outcome:
-            position = flow.retract(leg.end.position)
-            return _Outcome(
-                accepted=jnp.asarray(True),
-                size=size,
-                factor=jnp.full_like(size, jnp.inf),
-                state=State(position, leg.end.dissipated),
-                gates=gates,
-                first=leg.motion,
-                events=no_events(),
-                evaluations=jnp.asarray(0, jnp.int32),
-                last=last, ratio=jnp.zeros_like(size)
-            )
-
-        def kinked() -> _Outcome:
-            corrected = self.correct(span, last, times)
-            localising = (~corrected.accepted) & solving
-            return jax.lax.cond(
-                localising,
-                lambda: self.localise(span, corrected, before.pressed),
-                lambda: corrected,
-            )
-
-        out = jax.lax.cond(verdict.accepted & met, kinked, smooth)
-        accepted = verdict.accepted & out.accepted
-        next_size = jnp.minimum(verdict.next_size, size * out.factor)
+        outcome = self._at_kinks(span, verdict.accepted, solving, before.pressed)
+        next_size = jnp.minimum(verdict.next_size, size * outcome.factor)
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
-        rates = tuple(
-            jnp.where(s1 & s0, (n1 - n0) / size, 0.0)
-            for s0, s1, n0, n1 in zip(
-                gates.sliding,
-                out.gates.sliding,
-                before.first.nu,
-                out.first.nu,
-                strict=True,
-            )
-        )
-        rates = jax.lax.stop_gradient(rates)
-        after = _KinkState(
-            verdict.controller, out.gates, before.lines, out.first, rates, jnp.asarray(False)
-        )
-        kept = _KinkState(
-            verdict.controller, before.gates, before.lines, before.first, before.nu_rate,
-            verdict.accepted
-        )
+        accepted = verdict.accepted & outcome.accepted
         return Step(
             accepted=accepted,
             finite=verdict.finite,
-            size=jnp.where(accepted, out.size, size),
+            converged=outcome.motion.converged,
+            size=jnp.where(accepted, outcome.size, size),
             next_size=jax.lax.stop_gradient(next_size),
-            events=out.events,
-            state=out.state,
+            events=outcome.events,
+            state=outcome.state,
             interpolation=leg.interpolation,
-            solver_state=jax.tree.map(
-                lambda a, b: jnp.where(accepted, a, b), after, kept
-            ),
-            num_field_evaluations=leg.evaluations + 1 + out.evaluations,
+            solver_state=_after(before, gates, verdict, outcome, size),
+            num_field_evaluations=jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
         )
 
-    def freeze(
-        self, flow: AbstractFlow, position: Any, size: Scalar, before: "_KinkState"
-    ) -> tuple[GateState, Sites]:
-        """The gates of a step of this size: those that matter frozen, the others live."""
-        first, gates = constant(before.first), before.gates
-        net = flow.point(position)
-        reach = size * _norm(flow.point(first.velocity.position))
-        sizes = kink_sizes(
-            flow, constant(position), first.z, first.signal, gates, reach
-        )
-        gain = flow.gain(first.gradient)
-        sizes = tuple(gain * s for s in sizes)
-        squares = jnp.stack([jnp.sum(w**2) for w in jax.tree.leaves(constant(net))])
-        threshold = _RELEVANCE * self.steps.rtol * jnp.sqrt(jnp.sum(squares))
-        threshold = threshold + self.steps.atol
-        matters = tuple(
-            (size * s > jnp.where(sliding, _LEAVING * threshold, threshold))
-            & (not sigma.is_linear)
-            for s, sliding, sigma in zip(
-                sizes, gates.sliding, net.activations, strict=True
-            )
-        )
-        frozen = before.lines.with_sharers(matters)
-        sliding = tuple(s & f for s, f in zip(gates.sliding, frozen, strict=True))
-        on = tuple(
-            jnp.where(was, o, z > 0)
-            for was, o, z in zip(gates.frozen, gates.on, first.z, strict=True)
-        )
-        return GateState(on, sliding, frozen), sizes
+    def _at_kinks(
+        self, span: Span, accepted: Array, solving: Array, pressed: Array
+    ) -> Outcome:
+        """What becomes of a step whose smooth part has been accepted."""
+        last, times = span.beyond()
 
-    def correct(self, span: Span, last: tuple[Array, ...], times: Sites) -> "_Outcome":
-        """The end of the step, corrected for all crossings at once."""
-        flow, gates, end, leg = span.flow, span.gates, span.leg.end, span.leg
-        net = flow.point(end.position)
-        slopes = [sigma.slope for sigma in net.activations]
-        at = linearise(flow, end.position, gates)
-        nowhere = jnp.zeros_like(at.outputs)
-        last, times = _without_shadows(span, last, times)
-        # What a flip of each gate adds to the gradient, along ∇z
-        flips = tuple(
-            jnp.where(on, -1.0, 1.0) * (1 - slope) * c
-            for on, slope, c in zip(gates.on, slopes, leg.motion.signal, strict=True)
-        )
-        shift, _ = at.pullback(
-            nowhere, tuple(t * f for t, f in zip(times, flips, strict=True))
-        )
-        jump, _ = at.pullback(
-            nowhere, tuple(jnp.where(c, f, 0.0) for c, f in zip(last, flips, strict=True))
-        )
-        moved = _displaced(flow, end, leg.motion, shift, jump)
-        flipped = GateState(
-            tuple(o ^ c for o, c in zip(gates.on, last, strict=True)),
-            gates.sliding,
-            gates.frozen,
-        )
-        z = preactivations(flow, moved.position, flipped)
-        back = tuple(
-            c & jnp.where(on, zl > 0, zl < 0)
-            for c, on, zl in zip(last, gates.on, z, strict=True)
-        )
-        back = span.lines.with_sharers(back)
-        tried = GateState(
-            tuple(o & ~b for o, b in zip(flipped.on, back, strict=True)),
-            tuple(s | b for s, b in zip(gates.sliding, back, strict=True)),
-            gates.frozen,
-        )
-        settled = settle(
-            flow,
-            moved.position,
-            tried,
-            span.lines,
-            leg.motion,
-            span.tolerance,
-            self.loop_kind,
-        )
-        after = settled.gates
-        released = tuple(
-            s & ~t for s, t in zip(gates.sliding, after.sliding, strict=True)
-        )
-        change = tuple(
-            jnp.where(
-                r, 0.0, (a.astype(c.dtype) - b.astype(c.dtype)) * (1 - slope) * c + n1 - n0
-            )
-            for r, a, b, slope, c, n1, n0 in zip(
-                released,
-                after.on,
-                gates.on,
-                slopes,
-                leg.motion.signal,
-                settled.motion.nu,
-                leg.motion.nu,
-                strict=True,
-            )
-        )
-        added, _ = at.pullback(nowhere, change)
-        expected = flow.assemble(
-            end.position,
-            leg.motion.outputs,
-            jax.tree.map(jnp.add, leg.motion.gradient, added),
-        )
-        rest = jax.tree.map(jnp.subtract, settled.motion.velocity, expected)
-        shift, _ = at.pullback(
-            nowhere, tuple(t * f for t, f in zip(times, change, strict=True))
-        )
-        spent = _displaced(flow, end, leg.motion, shift, added).dissipated
-        mean = _norm(shift) / jnp.where(_norm(jump) > 0, _norm(jump), 1.0)
-        mean = jnp.where(_norm(jump) > 0, jnp.minimum(mean, span.size), 0.0)
-        # A flip whose effect is not known yet: of the first gate of a dead sample
-        unknown = jnp.stack([
-            jnp.max(jnp.where(f == 0, t, 0.0)) for f, t in zip(flips, times, strict=True)
-        ])
-        mean = jnp.maximum(mean, jnp.max(unknown))
-        since = jnp.where(
-            any_of(released) | any_of(gates.sliding), span.size, mean
-        )
-        error = jax.tree.map(lambda r: since * r, rest)
-        ratio = self.steps.error_ratio(
-            flow, error.position, span.start.position, settled.position
-        )
-        wrong = self.wrong_sides(span, settled.motion.z, after)
-        ratio = jnp.maximum(ratio, wrong)
-        ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
-        import os
-        if os.environ.get('NOBATCH'): ratio = ratio*0+1e10*(any_of(last)|any_of(released))*(jnp.asarray(float(os.environ['NOBATCH'])))
-        captured = tuple(
-            t & ~s for s, t in zip(gates.sliding, after.sliding, strict=True)
-        )
-        crossings = count(tuple(c & ~s for c, s in zip(last, captured, strict=True)))
-        return _Outcome(
-            accepted=ratio <= 1,
-            size=span.size,
-            factor=jnp.clip(0.9 / jnp.sqrt(jnp.maximum(ratio, 1e-10)), 0.2, 5.0),
-            state=State(settled.position, spent),
-            gates=after,
-            first=settled.motion,
-            events=Events(crossings, count(captured), count(released)),
-            evaluations=3 + settled.evaluations,
-            last=last, ratio=ratio
-        )
-
-    def wrong_sides(self, span: Span, z: Sites, after: GateState) -> Array:
-        """The error, in units of the tolerance, from gates that stand on the wrong side
-        after all: their jumps, for as long as they have stood there."""
-        squares = []
-        for watch, on, before, now, jump in zip(
-            without(after.frozen, after.sliding), after.on, span.first.z, z, span.jumps,
-            strict=True,
-        ):
-            wrong = watch & (jnp.where(on, now, -now) < -rounding_of(now))
-            total = jnp.abs(now) + jnp.abs(before)
-            part = jnp.where(wrong, jnp.abs(now) / jnp.where(total > 0, total, 1.0), 0.0)
-            squares.append(jnp.sum((span.size * part * jump) ** 2))
-        point = span.flow.point(span.start.position)
-        return jnp.sqrt(sum(squares)) / (self.steps.rtol * _norm(point))
-
-    def localise(self, span: Span, corrected: "_Outcome", pressed: Array) -> "_Outcome":
-        """The step cut at its first event, if that lies far enough."""
-        decide = constant(span)
-        crossing = decide.first_crossing()
-        reached = decide.first_release(crossing)
-        whole = reached == span.size
-        flow, gates, lines = span.flow, span.gates, span.lines
-        found = decide.leg.at(reached).position
-        z = preactivations(flow, found, gates)
-        crossed = decide.crossed(decide.margins(z))
-        number = count(corrected.last) + corrected.events.releases
-        worthwhile = ~whole & (
-            (reached >= 0.5 * corrected.factor * span.size) | (number <= 8) | pressed)
-
-        def cut() -> _Outcome:
-            time = span.with_derivative(reached, crossed)
-            inside = span.leg.at(time)
-            nothing = tuple(jnp.zeros_like(m) for m in gates.sliding)
-            # Back on the kinks under the old gates, to decide on the new ones
-            let_go = jax.lax.cond(
-                any_of(gates.sliding), lambda: decide.released(found), lambda: gates
-            )
-            there = settle(
-                flow,
-                constant(inside.position),
-                let_go,
-                lines,
-                constant(span.leg.motion),
-                span.tolerance,
-                self.loop_kind,
-                one_by_one=True,
-            )
-            flipped = tuple(o ^ c for o, c in zip(there.gates.on, crossed, strict=True))
-
-            def captures() -> tuple[Array, ...]:
-                # This side led to the kink; it attracts if the side beyond leads back.
-                beyond = GateState(flipped, there.gates.sliding, gates.frozen)
-                here = motion(
-                    flow, there.position, beyond, lines, there.motion.nu, span.tolerance
-                )
-                rates = z_rates(flow, there.position, beyond, here.velocity)
-                back = tuple(
-                    c & (jnp.where(o, rate, -rate) > 0)
-                    for c, o, rate in zip(crossed, gates.on, rates, strict=True)
-                )
-                return lines.with_sharers(back)
-
-            captured = jax.lax.cond(any_of(crossed), captures, lambda: nothing)
-            tried = constant(
-                GateState(
-                    tuple(f & ~c for f, c in zip(flipped, captured, strict=True)),
-                    tuple(
-                        s | c
-                        for s, c in zip(there.gates.sliding, captured, strict=True)
-                    ),
-                    gates.frozen,
-                )
-            )
-            settled = settle(
-                flow,
-                inside.position,
-                tried,
-                lines,
-                span.leg.motion,
-                span.tolerance,
-                self.loop_kind,
-                one_by_one=True,
-            )
-            slides = count(captured)
-            released = count(
-                tuple(
-                    s & ~t
-                    for s, t in zip(gates.sliding, settled.gates.sliding, strict=True)
-                )
-            )
-            return _Outcome(
+        def smooth() -> Outcome:
+            end = span.leg.end
+            position = span.flow.retract(end.position)
+            return Outcome(
                 accepted=jnp.asarray(True),
-                size=time,
+                size=span.size,
                 factor=jnp.full_like(span.size, jnp.inf),
-                state=State(settled.position, inside.dissipated),
-                gates=settled.gates,
-                first=settled.motion,
-                events=Events(count(crossed) - slides, slides, released),
-                evaluations=corrected.evaluations
-                + there.evaluations
-                + settled.evaluations
-                + 20,
-                last=corrected.last, ratio=corrected.ratio
+                state=State(position, end.dissipated),
+                gates=span.gates,
+                motion=span.leg.motion,
+                events=no_events(),
+                cost=jnp.zeros_like(span.size),
             )
 
-        return jax.lax.cond(worthwhile, cut, lambda: corrected)
+        def kinked() -> Outcome:
+            corrected = correct(span, last, times, self.steps, self.loop_kind)
+            number = count(last) + corrected.events.releases
+            return jax.lax.cond(
+                ~corrected.accepted & solving,
+                lambda: localise(span, corrected, number, pressed, self.loop_kind),
+                lambda: corrected,
+            )
+
+        met = any_of(per_layer(lambda t: t > 0, times)) | any_of(span.gates.sliding)
+        outcome = jax.lax.cond(accepted & met, kinked, smooth)
+        # The looks for kinks are forward passes.
+        return eqx.tree_at(lambda o: o.cost, outcome, outcome.cost + 1)
+
+    def _jumps(
+        self, flow: AbstractFlow, position: Any, size: Scalar, before: "_KinkState"
+    ) -> Sites:
+        """How far the velocity jumps where each gate flips."""
+        flow, position, here = constant((flow, position, before.motion))
+        reach = size * size_of(flow.point(here.velocity.position))
+        sizes = kink_sizes(flow, position, here.z, here.signal, before.gates, reach)
+        gain = flow.gain(here.gradient)
+        return constant(per_layer(lambda s: gain * s, sizes))
+
+    def _freeze(
+        self, net: AbstractNet, size: Scalar, jumps: Sites, before: "_KinkState"
+    ) -> GateState:
+        """The gates of a step of this size: those that matter frozen, the others live."""
+        threshold = _RELEVANCE * self.steps.rtol * size_of(net) + self.steps.atol
+
+        def matters(jump: Array, slides: Array, has_kink: Array) -> Array:
+            limit = jnp.where(slides, _LEAVING * threshold, threshold)
+            return (size * jump > limit) & has_kink
+
+        gates = before.gates
+        has_kink = tuple(jnp.asarray(not sigma.is_linear) for sigma in net.activations)
+        frozen = per_layer(matters, jumps, gates.sliding, has_kink)
+        frozen = before.lines.with_sharers(frozen)
+        sliding = per_layer(jnp.logical_and, gates.sliding, frozen)
+        on = per_layer(
+            lambda was, on, z: jnp.where(was, on, z > 0),
+            gates.frozen,
+            gates.on,
+            before.motion.z,
+        )
+        return GateState(on, sliding, frozen)
+
+    def _allowance(
+        self,
+        flow: AbstractFlow,
+        net: AbstractNet,
+        size: Scalar,
+        solving: Array,
+        before: "_KinkState",
+    ) -> Allowance:
+        """Next to none where the multipliers are solved for at each stage, so that the
+        method keeps its order."""
+        position = _SLIDING_FRACTION * self.steps.rtol * size_of(net)
+        position = jnp.where(solving, 0.0, position)
+        moves = size * flow.gain(constant(before.motion.gradient))
+        return Allowance(position / moves, position)
 
 
 class _KinkState(eqx.Module):
@@ -428,62 +250,33 @@ class _KinkState(eqx.Module):
     gates: GateState
     lines: Lines
     # The motion where the next step starts, and how fast its multipliers change
-    first: Motion
+    motion: Motion
     nu_rate: Sites
     # Whether the last attempt was rejected for its kinks
-    pressed: Array
+    pressed: Bool[Array, ""]
 
 
-class _Outcome(eqx.Module):
-    """What became of a step at its kinks."""
+def _after(
+    before: _KinkState, gates: GateState, verdict: Verdict, outcome: Outcome, size: Scalar
+) -> _KinkState:
+    """The solver's state after an attempt."""
 
-    accepted: Bool[Array, ""]
-    size: Scalar
-    # The next size, relative to this one, that kinks allow
-    factor: Scalar
-    state: State
-    gates: GateState
-    first: Motion
-    events: Events
-    evaluations: Int[Array, ""]
-    last: Any = None
-    ratio: Any = None
+    def rate(slid: Array, slides: Array, nu0: Array, nu1: Array) -> Array:
+        return jnp.where(slid & slides, (nu1 - nu0) / size, 0.0)
 
-
-def _without_shadows(
-    span: Span, last: tuple[Array, ...], times: Sites
-) -> tuple[tuple[Array, ...], Sites]:
-    """The crossings but for those of a sample that dies on the way: where the last unit of
-    a layer lets it go, z of all units above it would change sign, but stays at 0."""
-    flipped = GateState(
-        tuple(o ^ c for o, c in zip(span.gates.on, last, strict=True)),
-        span.gates.sliding,
-        span.gates.frozen,
+    rates = per_layer(
+        rate, gates.sliding, outcome.gates.sliding, before.motion.nu, outcome.motion.nu
     )
-    z = preactivations(span.flow, span.leg.end.position, flipped)
-    shadows = tuple(c & (jnp.abs(zl) <= rounding_of(zl)) for c, zl in zip(last, z, strict=True))
-    kept = tuple(c & ~s for c, s in zip(last, shadows, strict=True))
-    return kept, tuple(jnp.where(s, 0.0, t) for s, t in zip(shadows, times, strict=True))
+    after = (outcome.gates, outcome.motion, jax.lax.stop_gradient(rates))
+    accepted = verdict.accepted & outcome.accepted
+    kept, motion, nu_rate = jax.tree.map(
+        lambda new, old: jnp.where(accepted, new, old),
+        after,
+        (before.gates, before.motion, before.nu_rate),
+    )
+    pressed = verdict.accepted & ~outcome.accepted
+    return _KinkState(verdict.controller, kept, before.lines, motion, nu_rate, pressed)
 
 
-def _displaced(
-    flow: AbstractFlow, end: State, at_end: Motion, shift: Any, jump: Any
-) -> State:
-    """The end of a step moved by ∫ of what flips add to the velocity.
-
-    The mean of the derivatives of the velocity in the gradient before and after the flips:
-    exact for the dissipated energy, which is quadratic in it.
-    """
-
-    def assembled(gradient: Any) -> State:
-        return flow.assemble(end.position, at_end.outputs, gradient)
-
-    after = jax.tree.map(jnp.add, at_end.gradient, jump)
-    _, before = jax.jvp(assembled, (at_end.gradient,), (shift,))
-    _, beyond = jax.jvp(assembled, (after,), (shift,))
-    return jax.tree.map(lambda y, a, b: y + 0.5 * (a + b), end, before, beyond)
-
-
-def _norm(tree: Any) -> Array:
-    squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)]
-    return jnp.sqrt(jnp.maximum(sum(squares), jnp.finfo(squares[0].dtype).tiny))
+def _is_smooth(net: AbstractNet) -> bool:
+    return all(sigma.is_linear for sigma in net.activations)

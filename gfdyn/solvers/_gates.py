@@ -52,7 +52,7 @@ class HeldGate(eqx.Module):
 
 
 class Linearisation(eqx.Module):
-    """A flow at a point under its gates: outputs, pre-activations, and both ways through.
+    """A net under given gates: outputs, pre-activations, and both ways through.
 
     `pullback(outputs' cotangent, z's cotangent)` gives the gradient in the parameters and
     the signal c that arrives at each post-activation; `pushforward` the change of z.
@@ -75,14 +75,13 @@ def live_gates(flow: AbstractFlow, position: Any) -> GateState:
     return GateState(on, nowhere, nowhere)
 
 
-def linearise(flow: AbstractFlow, position: Any, gates: GateState) -> Linearisation:
-    """The forward pass at a position under the gates; sliding ones stand at `off`."""
-    net = flow.point(position)
+def linearise(net: AbstractNet, x: Array, gates: GateState) -> Linearisation:
+    """The forward pass of samples under their gates; sliding ones stand at `off`."""
 
     def forward(net: AbstractNet, shifts: Sites) -> tuple[Array, Sites]:
-        return net.forward(flow.problem.data.x, _held(net, gates, shifts))
+        return net.forward(x, _held(net, gates, shifts))
 
-    zeros = _zeros(flow, gates)
+    zeros = _zeros(x, gates)
     (outputs, z), vjp = jax.vjp(forward, net, zeros)
     _, jvp = jax.linearize(lambda n: forward(n, zeros)[1], net)
     return Linearisation(outputs, z, lambda d, nu: vjp((d, nu)), jvp)
@@ -91,8 +90,8 @@ def linearise(flow: AbstractFlow, position: Any, gates: GateState) -> Linearisat
 def preactivations(flow: AbstractFlow, position: Any, gates: GateState) -> Sites:
     """z of every site under the gates."""
     net = flow.point(position)
-    held = _held(net, gates, _zeros(flow, gates))
-    return net.forward(flow.problem.data.x, held)[1]
+    x = flow.problem.data.x
+    return net.forward(x, _held(net, gates, _zeros(x, gates)))[1]
 
 
 def kink_sizes(
@@ -129,8 +128,8 @@ def kink_sizes(
         opened = GateState(
             either(gates.on, revived), gates.sliding, either(gates.frozen, revived)
         )
-        at = linearise(flow, position, opened)
-        return at.pullback(flow.cotangent(position, at.outputs), _zeros(flow, gates))[1]
+        at = linearise(net, x, opened)
+        return at.pullback(flow.cotangent(position, at.outputs), _zeros(x, gates))[1]
 
     signal = jax.lax.cond(any_of(revived), reviving, lambda: signal)
     return tuple(
@@ -139,24 +138,55 @@ def kink_sizes(
     )
 
 
+def flips(net: AbstractNet, gates: GateState, signal: Sites) -> Sites:
+    """What a flip of each gate adds to the gradient, along ∇z: ±(1 − slope) c."""
+    factors = (1 - sigma.slope for sigma in net.activations)
+    return tuple(
+        jnp.where(on, -factor, factor) * c
+        for factor, on, c in zip(factors, gates.on, signal, strict=True)
+    )
+
+
+def flipped(gates: GateState, crossed: Mask) -> GateState:
+    """The gates with those of the mask on their other side."""
+    on = per_layer(jnp.logical_xor, gates.on, crossed)
+    return GateState(on, gates.sliding, gates.frozen)
+
+
+def captured(gates: GateState, caught: Mask) -> GateState:
+    """The gates with those of the mask sliding."""
+    on = without(gates.on, caught)
+    return GateState(on, either(gates.sliding, caught), gates.frozen)
+
+
+def returning(gates: GateState, crossed: Mask, values: Sites) -> Mask:
+    """The crossed sites at which z, or its rate, beyond the kink has the sign that it had
+    before it; `gates` are those before."""
+
+    def back(c: Array, on: Array, value: Array) -> Array:
+        return c & jnp.where(on, value > 0, value < 0)
+
+    return per_layer(back, crossed, gates.on, values)
+
+
+def per_layer(function: Callable[..., Array], *sites: Any) -> tuple[Array, ...]:
+    """The function applied to the arrays of each layer."""
+    return tuple(function(*arrays) for arrays in zip(*sites, strict=True))
+
+
 def masked(mask: Mask, sites: Sites) -> Sites:
     """The values at the sites of the mask, 0 elsewhere."""
-    return tuple(jnp.where(m, s, 0.0) for m, s in zip(mask, sites, strict=True))
-
-
-def both(a: Mask, b: Mask) -> Mask:
-    """The sites in both masks."""
-    return tuple(p & q for p, q in zip(a, b, strict=True))
+    return per_layer(lambda m, s: jnp.where(m, s, 0.0), mask, sites)
 
 
 def either(a: Mask, b: Mask) -> Mask:
     """The sites in at least one of the masks."""
-    return tuple(p | q for p, q in zip(a, b, strict=True))
+    return per_layer(jnp.logical_or, a, b)
 
 
 def without(a: Mask, b: Mask) -> Mask:
     """The sites in the first mask and not in the second."""
-    return tuple(p & ~q for p, q in zip(a, b, strict=True))
+    return per_layer(lambda p, q: p & ~q, a, b)
 
 
 def any_of(mask: Mask) -> Bool[Array, ""]:
@@ -181,5 +211,5 @@ def _held(net: AbstractNet, gates: GateState, shifts: Sites) -> list[HeldGate]:
     return [HeldGate(*part) for part in parts]
 
 
-def _zeros(flow: AbstractFlow, gates: GateState) -> Sites:
-    return tuple(jnp.zeros(on.shape, flow.problem.data.x.dtype) for on in gates.on)
+def _zeros(x: Array, gates: GateState) -> Sites:
+    return tuple(jnp.zeros(on.shape, x.dtype) for on in gates.on)

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from ..flows import AbstractFlow, State
 from ._gates import GateState, Sites
@@ -29,7 +29,8 @@ class Leg(eqx.Module):
     error: State
     interpolation: Any
     motion: Motion
-    evaluations: Int[Array, ""]
+    # In field evaluations
+    cost: Scalar
 
     def at(self, time: Scalar) -> State:
         """The state `time` after the start, by dense output."""
@@ -80,7 +81,7 @@ def explicit_step(
         return jax.tree.map(lambda v: size * v, field.velocity(m))
 
     def stage(carry: tuple[State, State, Motion, Array], row: Any) -> tuple[Any, None]:
-        ks, _, last, products = carry
+        ks, _, last, cost = carry
         i, weights, time = row
         y = _combine(start, weights, ks)
         guess = tuple(
@@ -89,14 +90,14 @@ def explicit_step(
         )
         here = field.motion(y.position, guess)
         ks = jax.tree.map(lambda rows, k: rows.at[i].set(k), ks, scaled(here))
-        return (ks, y, here, products + here.products), None
+        return (ks, y, here, cost + here.cost), None
 
     ks = jax.tree.map(
         lambda k: jnp.zeros((stages, *k.shape), k.dtype).at[0].set(k), scaled(first)
     )
     rows = (jnp.arange(1, stages), jnp.asarray(lower, dtype), stage_times)
-    none = jnp.asarray(0, jnp.int32)
-    (ks, y, last, products), _ = jax.lax.scan(stage, (ks, start, first, none), rows)
+    nothing_yet = jnp.zeros_like(size)
+    (ks, y, last, cost), _ = jax.lax.scan(stage, (ks, start, first, nothing_yet), rows)
     if tableau.ssal:
         end, evaluations = y, stages - 1
     else:
@@ -107,7 +108,7 @@ def explicit_step(
     interpolation = method.interpolation_cls(
         t0=jnp.zeros_like(size), t1=size, y0=start, y1=end, k=ks
     )
-    return Leg(end, error, interpolation, last, products + evaluations)
+    return Leg(end, error, interpolation, last, cost + evaluations)
 
 
 def _combine(start: State, weights: Array, ks: State) -> State:

@@ -4,16 +4,15 @@ from typing import Any
 
 import equinox as eqx
 import equinox.internal as eqxi
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow
 from ._base import Scalar
-from ._gates import GateState, Mask, Sites, any_of, smallest
+from ._gates import GateState, Mask, Sites, any_of, either, per_layer, smallest
 from ._lines import Lines
 from ._sliding import Motion, back_to_kinks, constant, motion
-from ._span import out_of_range, release
+from ._span import Allowance, out_of_range, release
 
 
 # Rounds in which gates may be released one upon the other.
@@ -27,7 +26,8 @@ class Settled(eqx.Module):
     gates: GateState
     motion: Motion
     in_range: Bool[Array, ""]
-    evaluations: Int[Array, ""]
+    # In field evaluations
+    cost: Scalar
 
 
 def settle(
@@ -35,31 +35,36 @@ def settle(
     position: Any,
     gates: GateState,
     lines: Lines,
+    kept: Mask,
     guess: Motion,
-    tolerance: Scalar,
+    allowance: Allowance,
     loop_kind: str,
     one_by_one: bool = False,
 ) -> Settled:
-    """The position with z = 0 at the sliding sites, after releasing those whose gate is out
-    of range there: none of these is projected. All of them in a round, or the furthest."""
+    """The position back on the kinks along which `gates` slide, and the motion from there,
+    after releasing the gates that are out of range: all of them in a round, or the
+    furthest.
+
+    Sites in `kept` have z = 0 even if they are released: they slid until now.
+    """
 
     def attempt(carry: Settled) -> Settled:
         gates = carry.gates
-        moved, products = back_to_kinks(flow, position, gates, lines, tolerance)
+        held = GateState(gates.on, either(gates.sliding, kept), gates.frozen)
+        moved, cost = back_to_kinks(flow, position, held, lines, allowance.position)
         moved = flow.retract(moved)
-        here = motion(flow, moved, gates, lines, carry.motion.nu, tolerance)
+        here = motion(flow, moved, gates, lines, carry.motion.nu, allowance.gradient)
         openness = constant(here.openness(flow.point(moved), lines))
         out = out_of_range(gates.sliding, openness)
         if one_by_one:
             out = _furthest(out, openness)
         out = lines.with_sharers(out)
         after = release(gates, out, openness)
-        evaluations = carry.evaluations + products + here.products + 1
-        return Settled(moved, after, here, ~any_of(out), evaluations)
+        cost = carry.cost + cost + here.cost + 1
+        return Settled(moved, after, here, ~any_of(out), cost)
 
-    start = Settled(
-        position, gates, guess, jnp.asarray(False), jnp.asarray(0, jnp.int32)
-    )
+    nothing = jnp.zeros_like(allowance.gradient)
+    start = Settled(position, gates, guess, jnp.asarray(False), nothing)
     return eqxi.while_loop(
         lambda s: ~s.in_range,
         attempt,
@@ -71,6 +76,6 @@ def settle(
 
 def _furthest(out: Mask, openness: Sites) -> Mask:
     """Of the sites out of range the one that is furthest out."""
-    inside = tuple(-jnp.abs(o - 0.5) for o in openness)
+    inside = per_layer(lambda o: -jnp.abs(o - 0.5), openness)
     lowest = smallest(out, inside)
-    return tuple(r & (i <= lowest) for r, i in zip(out, inside, strict=True))
+    return per_layer(lambda r, i: r & (i <= lowest), out, inside)

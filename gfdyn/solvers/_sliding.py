@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..flows import AbstractFlow, State
-from ..flows._base import axpy, dot
 from ..nets import AbstractNet
 from ._gates import (
     GateState,
     Linearisation,
+    Mask,
     Sites,
     any_of,
     linearise,
@@ -49,8 +49,8 @@ class Motion(eqx.Module):
     # What arrives at each post-activation, and the multipliers of the sliding sites
     signal: Sites
     nu: Sites
-    # Products with J_S J_Sᵀ that the multipliers took, and whether they were found
-    products: Int[Array, ""]
+    # What the multipliers cost, in field evaluations, and whether they were found
+    cost: Scalar
     converged: Bool[Array, ""]
 
     def openness(self, net: AbstractNet, lines: Lines) -> Sites:
@@ -74,49 +74,47 @@ def motion(
 ) -> Motion:
     """The velocity with the frozen gates fixed and the sliding ones held on their kinks.
 
-    The multipliers are found from a guess, to an error of the velocity of `tolerance`; or
-    the guess is taken as it is, if not `solving`.
+    The multipliers are found from a guess, such that they are right up to an error of the
+    gradient of norm `tolerance`; or the guess is taken as it is, if not `solving`.
     """
-    at = linearise(flow, position, gates)
-    fixed = linearise(constant(flow), constant(position), gates)
+    net = flow.point(position)
+    at = linearise(net, flow.problem.data.x, gates)
     cotangent = flow.cotangent(position, at.outputs)
     held = lines.one_of_each(gates.sliding)
     guess = masked(held, guess)
     gradient, signal = at.pullback(cotangent, guess)
 
-    def solved() -> tuple[Sites, AbstractNet, Sites, Array, Array]:
-        pushed = masked(held, at.pushforward(gradient))
-        size = jnp.sqrt(dot(gradient, gradient))
-        change, products, converged = _solve_normal(
-            at, fixed, held, tuple(-z for z in pushed), tolerance * size
+    def solved(rows: Rows) -> _Solved:
+        def wanted(on: Linearisation) -> Sites:
+            return tuple(-z for z in on.pushforward(gradient))
+
+        change = _solve_normal(flow, net, gates, held, rows, wanted, tolerance)
+        nu = tuple(a + b for a, b in zip(guess, change.nu, strict=True))
+        moved = jax.tree.map(jnp.add, gradient, change.step)
+        arriving = tuple(a + b for a, b in zip(signal, change.signal, strict=True))
+        return _Solved(nu, moved, arriving, change.cost, change.converged)
+
+    def given() -> _Solved:
+        return _Solved(
+            guess, gradient, signal, jnp.zeros_like(tolerance), jnp.asarray(True)
         )
-        step, signals = at.pullback(jnp.zeros_like(at.outputs), change)
-        nu = tuple(a + b for a, b in zip(guess, change, strict=True))
-        moved = axpy(jnp.ones_like(size), step, gradient)
-        arriving = tuple(a + b for a, b in zip(signal, signals, strict=True))
-        return nu, moved, arriving, products, converged
 
-    def given() -> tuple[Sites, AbstractNet, Sites, Array, Array]:
-        return guess, gradient, signal, jnp.asarray(0, jnp.int32), jnp.asarray(True)
-
-    nu, gradient, signal, products, converged = jax.lax.cond(
-        any_of(gates.sliding) & solving, solved, given
+    found = jax.lax.cond(
+        any_of(gates.sliding) & solving, lambda: on_few_rows(held, solved), given
     )
     return Motion(
-        velocity=flow.assemble(position, at.outputs, gradient),
-        gradient=gradient,
+        velocity=flow.assemble(position, at.outputs, found.step),
+        gradient=found.step,
         outputs=at.outputs,
         z=at.z,
-        signal=signal,
-        nu=nu,
-        products=products,
-        converged=converged,
+        signal=found.signal,
+        nu=found.nu,
+        cost=found.cost,
+        converged=found.converged,
     )
 
 
-def z_rates(
-    flow: AbstractFlow, position: Any, gates: GateState, velocity: State
-) -> Sites:
+def z_rates(flow: AbstractFlow, position: Any, gates: GateState, velocity: State) -> Sites:
     """dz/dτ of every site under the gates."""
     moved = jax.tree.map(lambda p, v: v.astype(p.dtype), position, velocity.position)
     return jax.jvp(lambda p: preactivations(flow, p, gates), (position,), (moved,))[1]
@@ -124,50 +122,85 @@ def z_rates(
 
 def back_to_kinks(
     flow: AbstractFlow, position: Any, gates: GateState, lines: Lines, tolerance: Scalar
-) -> tuple[Any, Array]:
-    """The nearest position at which the sliding sites have z = 0, to first order; and how
-    many products with J_S J_Sᵀ it took."""
+) -> tuple[Any, Scalar]:
+    """The nearest position at which the sliding sites have z = 0, to first order, up to an
+    error of norm `tolerance`; and what it cost, in field evaluations."""
+    net = flow.point(position)
+    held = lines.one_of_each(gates.sliding)
 
-    def project() -> tuple[AbstractNet, Array]:
-        at = linearise(flow, position, gates)
-        fixed = linearise(constant(flow), constant(position), gates)
-        held = lines.one_of_each(gates.sliding)
-        point = flow.point(position)
-        size = jnp.sqrt(dot(point, point))
-        nu, products, _ = _solve_normal(
-            at, fixed, held, masked(held, at.z), tolerance * size
-        )
-        step, _ = at.pullback(jnp.zeros_like(at.outputs), nu)
-        return axpy(-jnp.ones((), at.outputs.dtype), step, point), products
+    def project(rows: Rows) -> tuple[AbstractNet, Scalar]:
+        change = _solve_normal(flow, net, gates, held, rows, lambda on: on.z, tolerance)
+        return jax.tree.map(jnp.subtract, net, change.step), change.cost
 
-    moved, products = jax.lax.cond(
+    moved, cost = jax.lax.cond(
         any_of(gates.sliding),
-        project,
-        lambda: (flow.point(position), jnp.asarray(0, jnp.int32)),
+        lambda: on_few_rows(held, project),
+        lambda: (net, jnp.zeros_like(tolerance)),
     )
-    return flow.with_point(position, moved), products
+    return flow.with_point(position, moved), cost
 
 
 # In units of the precision, relative to the right-hand side.
 _CG_RESIDUAL = 20.0
 _CG_STEPS = 200
+# Samples of which some gate slides are treated apart if they are few: this part of all.
+_FEW = 1 / 8
+_FEWEST = 32
+
+
+class _Solved(eqx.Module):
+    nu: Sites
+    # Jᵀν, and the signal that it sends
+    step: AbstractNet
+    signal: Sites
+    cost: Scalar
+    converged: Bool[Array, ""]
+
+
+# Which samples to work on, N for none; all of them if None
+Rows = Int[Array, " rows"] | None
+
+
+def on_few_rows(held: Mask, work: Callable[[Rows], Any]) -> Any:
+    """`work(rows)` on the samples of which some gate slides, where they are few."""
+    samples = held[0].shape[0]
+    few = max(_FEWEST, int(_FEW * samples))
+    if samples < 2 * few:
+        return work(None)
+    involved = jnp.any(jnp.stack([jnp.any(h, axis=1) for h in held]), axis=0)
+
+    def on_some() -> Any:
+        return work(jnp.nonzero(involved, size=few, fill_value=samples)[0])
+
+    return jax.lax.cond(jnp.sum(involved) <= few, on_some, lambda: work(None))
 
 
 def _solve_normal(
-    at: Linearisation,
-    fixed: Linearisation,
-    held: tuple[Array, ...],
-    right: Sites,
+    flow: AbstractFlow,
+    net: AbstractNet,
+    gates: GateState,
+    held: Mask,
+    rows: Rows,
+    wanted: Callable[[Linearisation], Sites],
     error: Scalar,
-) -> tuple[Sites, Array, Array]:
-    """ν with J_S J_Sᵀ ν = right, such that J_Sᵀν is right up to an error of this norm.
+) -> _Solved:
+    """ν with J_S J_Sᵀ ν = wanted, such that J_Sᵀν is right up to an error of this norm.
 
-    Its derivative is that of the solution, solved for to rounding; `fixed` is the same
-    linearisation without derivatives.
+    Its derivative is that of the solution, solved for to rounding.
     """
+    x = flow.problem.data.x
+    samples = len(x)
+    if rows is not None:
+        x, gates, held = jax.tree.map(
+            lambda a: a.at[rows].get(mode="fill", fill_value=0), (x, gates, held)
+        )
+    at = linearise(net, x, gates)
+    # The same without derivatives, for the iteration
+    fixed = linearise(constant(net), constant(x), gates)
+    nowhere = jnp.zeros_like(at.outputs)
 
     def normal(nu: Sites, at: Linearisation = at) -> Sites:
-        step, _ = at.pullback(jnp.zeros_like(at.outputs), masked(held, nu))
+        step, _ = at.pullback(nowhere, masked(held, nu))
         pushed = at.pushforward(step)
         # The identity at other sites, where cotangents arrive in reverse mode.
         return tuple(jnp.where(h, p, n) for h, p, n in zip(held, pushed, nu, strict=True))
@@ -175,6 +208,7 @@ def _solve_normal(
     def exactly(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
         return _conjugate_gradients(matvec, b, jnp.zeros_like(error))[0]
 
+    right = masked(held, wanted(at))
     nu, products, converged = _conjugate_gradients(
         lambda nu: normal(nu, fixed), constant(right), constant(error)
     )
@@ -182,13 +216,24 @@ def _solve_normal(
     rest = tuple(r - n for r, n in zip(right, normal(nu), strict=True))
     rest = tuple(r - constant(r) for r in rest)
     change = jax.lax.custom_linear_solve(normal, rest, exactly, symmetric=True)
-    return tuple(n + d for n, d in zip(nu, change, strict=True)), products, converged
+    nu = masked(held, tuple(n + d for n, d in zip(nu, change, strict=True)))
+    step, signal = at.pullback(nowhere, nu)
+    cost = (products.astype(error.dtype) + 2) * (len(x) / samples)
+    if rows is not None:
+        nu, signal = jax.tree.map(
+            lambda a: (
+                jnp.zeros((samples, *a.shape[1:]), a.dtype).at[rows].set(a, mode="drop")
+            ),
+            (nu, signal),
+        )
+    return _Solved(nu, step, signal, cost, converged)
 
 
 def _conjugate_gradients(
     matvec: Callable[[Sites], Sites], b: Sites, error: Scalar
 ) -> tuple[Sites, Array, Array]:
-    """x with A x = b, A = J Jᵀ, b in its range; the products it took; whether it converged.
+    """x with A x = b, A = J Jᵀ, b in its range; the products it took; whether it converged
+    (or came as far as 1 % of b at least).
 
     Ends when a step gains less than `error` in ‖Jᵀx‖ (the energy norm), or at rounding:
     once the residual is down to it, a further step divides rounding by rounding.
@@ -215,9 +260,10 @@ def _conjugate_gradients(
 
     zeros = tuple(jnp.zeros_like(entry) for entry in b)
     infinite = jnp.full_like(error, jnp.inf)
-    start = (zeros, b, b, _inner(b, b), infinite, jnp.asarray(0, jnp.int32))
-    x, _, _, square, gain, i = jax.lax.while_loop(going, step, start)
-    return x, i, ~((square > rounding) & (gain > 10 * error**2) & (i >= _CG_STEPS))
+    size = _inner(b, b)
+    start = (zeros, b, b, size, infinite, jnp.asarray(0, jnp.int32))
+    x, _, _, square, _, i = jax.lax.while_loop(going, step, start)
+    return x, i, (i < _CG_STEPS) | (square < 1e-4 * size)
 
 
 def _inner(a: Sites, b: Sites) -> Array:

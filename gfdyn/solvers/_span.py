@@ -1,4 +1,4 @@
-"""A step under fixed gates, and where in it they stop being right."""
+"""A step under fixed gates, where in it they stop being right, and what became of it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +9,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
-from ._base import Scalar
+from ._base import Events, Scalar
 from ._gates import (
     GateState,
     Mask,
     Sites,
     any_of,
     masked,
+    per_layer,
     preactivations,
     smallest,
     without,
@@ -34,6 +35,28 @@ _Z_ROUNDING = 500.0
 _OPENNESS_POWER = 2 / 3
 
 
+class Allowance(eqx.Module):
+    """The errors that the multipliers of sliding gates may leave behind."""
+
+    gradient: Scalar
+    position: Scalar
+
+
+class Outcome(eqx.Module):
+    """What became of a step at its kinks."""
+
+    accepted: Bool[Array, ""]
+    size: Scalar
+    # The next size, relative to this one, that kinks allow
+    factor: Scalar
+    state: State
+    gates: GateState
+    motion: Motion
+    events: Events
+    # In field evaluations
+    cost: Scalar
+
+
 class Span(eqx.Module):
     """A step under fixed gates, from where it starts to where it leads.
 
@@ -49,21 +72,21 @@ class Span(eqx.Module):
     first: Motion
     leg: Leg
     size: Scalar
-    tolerance: Scalar
+    allowance: Allowance
     # How far the velocity jumps where each gate flips
     jumps: Sites
 
     def margins(self, z: Sites) -> Sites:
-        """How far beyond its kink each frozen site has still to go to cross; ∞ at others."""
-        watched = _watched(self.gates)
-        result = []
-        pairs = zip(self.gates.on, self.first.z, z, watched, strict=True)
-        for on, before, now, watch in pairs:
+        """How far each gate that is frozen still is from crossing; ∞ at other sites."""
+
+        def margin(on: Array, before: Array, now: Array, watched: Array) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
-            rounding = rounding_of(before)
-            allowed = jax.lax.stop_gradient(jnp.minimum(sign * before, -rounding))
-            result.append(jnp.where(watch, sign * now - allowed, jnp.inf))
-        return tuple(result)
+            allowed = jnp.minimum(sign * before, -rounding_of(before))
+            allowed = jax.lax.stop_gradient(allowed)
+            return jnp.where(watched, sign * now - allowed, jnp.inf)
+
+        watched = without(self.gates.frozen, self.gates.sliding)
+        return per_layer(margin, self.gates.on, self.first.z, z, watched)
 
     def margins_at(self, time: Scalar) -> Sites:
         """The margins within the step."""
@@ -76,13 +99,12 @@ class Span(eqx.Module):
         for i in range(1, _PARTS):
             looks.append(self.margins_at(self.size * (i / _PARTS)))
         looks.append(self.margins(self.leg.motion.z))
-        last = tuple(m < 0 for m in looks[-1])
-        times = [
-            tuple(_negative_part(a, b) for a, b in zip(p, q, strict=True))
-            for p, q in zip(looks[:-1], looks[1:], strict=True)
+        parts = [
+            per_layer(_negative_part, a, b)
+            for a, b in zip(looks[:-1], looks[1:], strict=True)
         ]
-        part = self.size / _PARTS
-        return last, tuple(part * sum(parts) for parts in zip(*times, strict=True))
+        times = per_layer(lambda *p: self.size / _PARTS * sum(p), *parts)
+        return per_layer(lambda m: m < 0, looks[-1]), times
 
     def crossed(self, margins: Sites) -> Mask:
         """Of the sites beyond their kinks the one furthest beyond, and all that share it.
@@ -96,14 +118,14 @@ class Span(eqx.Module):
             beyond.append((m < 0) & ~found)
             found = found | jnp.any(m < 0)
         lowest = smallest(tuple(beyond), margins)
-        first = tuple(b & (m <= lowest) for b, m in zip(beyond, margins, strict=True))
+        first = per_layer(lambda b, m: b & (m <= lowest), tuple(beyond), margins)
         return self.lines.with_sharers(first)
 
     def first_crossing(self) -> Scalar:
         """The time of the first crossing, `size` if there is none."""
 
         def bad(time: Scalar) -> Bool[Array, ""]:
-            return any_of(tuple(m < 0 for m in self.margins_at(time)))
+            return any_of(per_layer(lambda m: m < 0, self.margins_at(time)))
 
         return _first_time(bad, self.size)
 
@@ -121,9 +143,14 @@ class Span(eqx.Module):
     def openness_at(self, position: Any) -> Sites:
         """Where the sliding gates stand at a position of the step."""
         here = motion(
-            self.flow, position, self.gates, self.lines, self.leg.motion.nu, self.tolerance
+            self.flow,
+            position,
+            self.gates,
+            self.lines,
+            self.leg.motion.nu,
+            self.allowance.gradient,
         )
-        return here.openness(self.flow.point(self.start.position), self.lines)
+        return here.openness(self.flow.point(position), self.lines)
 
     def released(self, position: Any) -> GateState:
         """The gates after those that are out of range at a position have been released."""
@@ -159,27 +186,23 @@ def out_of_range(sliding: Mask, openness: Sites) -> Mask:
         margin = jnp.finfo(o.dtype).eps ** _OPENNESS_POWER
         return slides & ((o < -margin) | (o > 1 + margin))
 
-    return tuple(outside(s, o) for s, o in zip(sliding, openness, strict=True))
+    return per_layer(outside, sliding, openness)
 
 
 def release(gates: GateState, out: Mask, openness: Sites) -> GateState:
     """The gates with some sliding ones let go, to the side where they stand."""
-    on = tuple(
-        jnp.where(r, o > 0.5, g) for r, o, g in zip(out, openness, gates.on, strict=True)
-    )
+    on = per_layer(lambda r, o, g: jnp.where(r, o > 0.5, g), out, openness, gates.on)
     return GateState(on, without(gates.sliding, out), gates.frozen)
-
-
-def _watched(gates: GateState) -> Mask:
-    return without(gates.frozen, gates.sliding)
 
 
 def _negative_part(a: Array, b: Array) -> Array:
     """The part of an interval on which the line from a to b is negative."""
     low, high = jnp.minimum(a, b), jnp.maximum(a, b)
     across = (low < 0) & (high > 0)
-    width = jnp.where(across, high - low, 1.0)
-    return jnp.where(across, -low / width, jnp.where(low < 0, 1.0, 0.0))
+    finite = across & jnp.isfinite(high)
+    width = jnp.where(finite, high - low, 1.0)
+    part = jnp.where(finite, -low, 0.0) / width
+    return jnp.where(across, part, jnp.where(low < 0, 1.0, 0.0))
 
 
 def _first_time(bad: Callable[[Scalar], Bool[Array, ""]], size: Scalar) -> Scalar:

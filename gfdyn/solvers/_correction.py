@@ -1,0 +1,210 @@
+"""The end of a step corrected for all crossings in it at once."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..flows import AbstractFlow, State
+from ..nets import AbstractNet
+from ._adaptive import Adaptive
+from ._base import Events, Scalar
+from ._gates import (
+    GateState,
+    Mask,
+    Sites,
+    any_of,
+    captured,
+    count,
+    flipped,
+    flips,
+    linearise,
+    masked,
+    per_layer,
+    preactivations,
+    returning,
+    without,
+)
+from ._settle import settle
+from ._sliding import Motion, back_to_kinks, constant
+from ._span import Outcome, Span, rounding_of
+
+
+# What the size of the next step is held below, relative to what the error allows, and how
+# fast it may change.
+_SAFETY = 0.8
+_SMALLEST, _LARGEST = 0.2, 2.0
+
+
+def correct(
+    span: Span, last: Mask, times: Sites, tolerances: Adaptive, loop_kind: str
+) -> Outcome:
+    r"""The end of the step, moved by what the gates that flip on the way add to it.
+
+    `last` are the sites beyond their kinks at the end and `times` how long each has been
+    there. The flip of gate $a$ changes the gradient by $\pm c_a \nabla z_a$, so that one
+    pull-back of $\pm\,(t - t_a)\,c_a$ gives the displacement for all of them. Where it
+    leads back over the kink, the kink attracts from both sides: the gate is captured and
+    slides.
+
+    Second order in the step. The error is estimated by what the velocity after it differs
+    from the velocity before it with all jumps added, times how long it has done so.
+    """
+    flow, gates, end, leg = span.flow, span.gates, span.leg.end, span.leg
+    net = flow.point(end.position)
+    at = linearise(net, flow.problem.data.x, gates)
+
+    def pulled_back(cotangents: Sites) -> AbstractNet:
+        return at.pullback(jnp.zeros_like(at.outputs), cotangents)[0]
+
+    def times_of(cotangents: Sites) -> Sites:
+        return per_layer(jnp.multiply, times, cotangents)
+
+    last, times = _without_shadows(span, last, times)
+    turned = flips(net, gates, leg.motion.signal)
+    moved = _displaced(flow, end, leg.motion, pulled_back(times_of(turned)))
+
+    # Where that leads along the kinks which slide already decides on captures.
+    beyond = flipped(gates, last)
+    along, cost = back_to_kinks(
+        flow, moved.position, beyond, span.lines, span.allowance.position
+    )
+    back = returning(gates, last, preactivations(flow, along, beyond))
+    tried = captured(beyond, span.lines.with_sharers(back))
+    settled = settle(
+        flow,
+        moved.position,
+        tried,
+        span.lines,
+        gates.sliding,
+        leg.motion,
+        span.allowance,
+        loop_kind,
+    )
+    after, motion = settled.gates, settled.motion
+    caught = without(after.sliding, gates.sliding)
+    released = without(gates.sliding, after.sliding)
+
+    # The gradient expected there: with the jumps, and the multipliers as they are now.
+    change = per_layer(
+        lambda let_go, old, new, turn, nu0, nu1: jnp.where(
+            let_go, 0.0, jnp.where(old ^ new, turn, 0.0) + nu1 - nu0
+        ),
+        released,
+        gates.on,
+        after.on,
+        turned,
+        leg.motion.nu,
+        motion.nu,
+    )
+    jump = pulled_back(change)
+    gradient = jax.tree.map(jnp.add, leg.motion.gradient, jump)
+    expected = flow.assemble(end.position, leg.motion.outputs, gradient)
+    rest = jax.tree.map(jnp.subtract, motion.velocity, expected)
+    spent = _displaced(flow, end, leg.motion, pulled_back(times_of(change)), jump)
+
+    mean = _mean_time(last, times, span.jumps)
+    since = _time_wrong(span, mean, turned, times, released)
+    error = jax.tree.map(lambda r: since * r, rest.position)
+    ratio = tolerances.error_ratio(flow, error, span.start.position, settled.position)
+    wrong = _wrong_sides(span, motion.z, after) / (tolerances.rtol * size_of(net))
+    ratio = jnp.maximum(ratio, wrong)
+    ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
+
+    # The rest grows from 0 over that time: half of it has been missed.
+    position = jax.tree.map(
+        lambda y, r: y + 0.5 * mean * r, settled.position, rest.position
+    )
+    allowed = _SAFETY / jnp.sqrt(jnp.maximum(ratio, 1e-10))
+    return Outcome(
+        accepted=ratio <= 1,
+        size=span.size,
+        factor=jnp.clip(allowed, _SMALLEST, _LARGEST),
+        state=State(flow.retract(position), spent.dissipated),
+        gates=after,
+        motion=motion,
+        events=Events(count(without(last, caught)), count(caught), count(released)),
+        # The linearisation, three ways back through it, two looks at z
+        cost=3 + cost + settled.cost,
+    )
+
+
+def size_of(net: AbstractNet) -> Scalar:
+    """‖θ‖, without derivative."""
+    squares = jnp.stack([jnp.sum(w**2) for w in jax.tree.leaves(constant(net))])
+    return jnp.sqrt(jnp.sum(squares))
+
+
+def _without_shadows(span: Span, last: Mask, times: Sites) -> tuple[Mask, Sites]:
+    """The crossings but for those of a sample that dies on the way: where the last unit of
+    a layer lets it go, z of all units above it would change sign, but stays at 0."""
+    beyond = flipped(span.gates, last)
+    z = preactivations(span.flow, span.leg.end.position, beyond)
+    shadows = per_layer(lambda c, zl: c & (jnp.abs(zl) <= rounding_of(zl)), last, z)
+    lit = per_layer(jnp.logical_not, shadows)
+    return without(last, shadows), masked(lit, times)
+
+
+def _displaced(
+    flow: AbstractFlow, end: State, at_end: Motion, shift: Any, jump: Any = None
+) -> State:
+    """The end of a step moved by the time integral of an addition to the gradient.
+
+    If the addition at the end is given, with the mean of the derivatives before and after
+    it: exact for the dissipated energy, which is quadratic in the gradient.
+    """
+
+    def moved(gradient: AbstractNet) -> State:
+        def assembled(g: AbstractNet) -> State:
+            return flow.assemble(end.position, at_end.outputs, g)
+
+        return jax.jvp(assembled, (gradient,), (shift,))[1]
+
+    before = moved(at_end.gradient)
+    if jump is None:
+        return jax.tree.map(jnp.add, end, before)
+    after = moved(jax.tree.map(jnp.add, at_end.gradient, jump))
+    return jax.tree.map(lambda y, a, b: y + 0.5 * (a + b), end, before, after)
+
+
+def _mean_time(last: Mask, times: Sites, jumps: Sites) -> Scalar:
+    """How long ago the crossings happened, weighted by the squares of their jumps."""
+    weights = per_layer(lambda c, j: jnp.where(c, j**2, 0.0), last, jumps)
+    total = jnp.sum(jnp.stack([jnp.sum(w) for w in weights]))
+    products = per_layer(lambda w, t: jnp.sum(w * t), weights, times)
+    return constant(jnp.sum(jnp.stack(products)) / jnp.where(total > 0, total, 1.0))
+
+
+def _time_wrong(
+    span: Span, mean: Scalar, turned: Sites, times: Sites, released: Mask
+) -> Scalar:
+    """For how long the velocity has been wrong by what it is wrong by at the end.
+
+    After crossings it grows from 0 at once; after a release from when that was; while gates
+    slide with given multipliers, like the square of time. The first gate that lets a dead
+    sample through jumps by what is not known before.
+    """
+    unknown = per_layer(lambda f, t: jnp.max(jnp.where(f == 0, t, 0.0)), turned, times)
+    times_wrong = [
+        0.5 * mean,
+        jnp.max(jnp.stack(unknown)),
+        jnp.where(any_of(released), span.size / 2, 0.0),
+        jnp.where(any_of(span.gates.sliding), span.size / 3, 0.0),
+    ]
+    return jnp.max(jnp.stack(times_wrong))
+
+
+def _wrong_sides(span: Span, z: Sites, after: GateState) -> Scalar:
+    """The error from gates that stand on the wrong side after all: their jumps, for as
+    long as they have stood there."""
+
+    def square(watched: Array, on: Array, before: Array, now: Array, jump: Array) -> Array:
+        wrong = watched & (jnp.where(on, now, -now) < -rounding_of(now))
+        total = jnp.abs(now) + jnp.abs(before)
+        part = jnp.abs(now) / jnp.where(total > 0, total, 1.0)
+        return jnp.sum(jnp.where(wrong, span.size * part * jump, 0.0) ** 2)
+
+    watched = without(after.frozen, after.sliding)
+    squares = per_layer(square, watched, after.on, span.first.z, z, span.jumps)
+    return jnp.sqrt(jnp.sum(jnp.stack(squares)))

@@ -1,0 +1,99 @@
+"""A step cut at its first event, which is then decided on by itself."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ..flows import State
+from ._base import Events
+from ._gates import (
+    Mask,
+    any_of,
+    captured,
+    count,
+    flipped,
+    per_layer,
+    preactivations,
+    returning,
+    without,
+)
+from ._settle import settle
+from ._sliding import back_to_kinks, constant, motion, z_rates
+from ._span import Outcome, Span
+
+
+# So few events are taken one by one rather than to try a smaller step.
+_FEW = 8
+# Field evaluations of a bisection on forward passes
+_BISECTION_COST = 16.0
+
+
+def localise(
+    span: Span, corrected: Outcome, number: Array, insist: Bool[Array, ""], loop_kind: str
+) -> Outcome:
+    """The step cut at its first event, where that gets further than a smaller step would.
+
+    The event is found by bisection on the dense output, so that the method keeps its
+    order. The velocities of z on both sides of a kink decide: the gate flips, or, where
+    both lead back, slides.
+    """
+    decide = constant(span)
+    reached = decide.first_release(decide.first_crossing())
+    further = reached >= 0.5 * corrected.factor * span.size
+    worthwhile = (reached < span.size) & (further | (number <= _FEW) | insist)
+    return jax.lax.cond(
+        worthwhile,
+        lambda: _cut(span, decide, reached, corrected, loop_kind),
+        lambda: corrected,
+    )
+
+
+def _cut(
+    span: Span, decide: Span, reached: Array, corrected: Outcome, loop_kind: str
+) -> Outcome:
+    flow, lines, gates = span.flow, span.lines, span.gates
+    found = decide.leg.at(reached).position
+    crossed = decide.crossed(decide.margins(preactivations(flow, found, gates)))
+    time = span.with_derivative(reached, crossed)
+    inside = span.leg.at(time)
+    let_go = jax.lax.cond(
+        any_of(gates.sliding), lambda: decide.released(found), lambda: gates
+    )
+
+    # Back on the kinks under the old gates, to decide on the new ones.
+    position, cost = back_to_kinks(flow, found, gates, lines, span.allowance.position)
+    position = flow.retract(position)
+    beyond = flipped(let_go, crossed)
+
+    def caught() -> Mask:
+        # This side led to the kink; it attracts if the side beyond leads back.
+        nu, allowed = decide.leg.motion.nu, span.allowance.gradient
+        there = motion(flow, position, beyond, lines, nu, allowed)
+        rates = z_rates(flow, position, beyond, there.velocity)
+        return lines.with_sharers(returning(gates, crossed, rates))
+
+    nothing = per_layer(jnp.zeros_like, crossed)
+    slides = constant(jax.lax.cond(any_of(crossed), caught, lambda: nothing))
+    end = settle(
+        flow,
+        inside.position,
+        captured(beyond, slides),
+        lines,
+        gates.sliding,
+        span.leg.motion,
+        span.allowance,
+        loop_kind,
+        one_by_one=True,
+    )
+    released = count(without(gates.sliding, end.gates.sliding))
+    num_slides = count(slides)
+    return Outcome(
+        accepted=jnp.asarray(True),
+        size=time,
+        factor=jnp.full_like(span.size, jnp.inf),
+        state=State(end.position, inside.dissipated),
+        gates=end.gates,
+        motion=end.motion,
+        events=Events(count(crossed) - num_slides, num_slides, released),
+        cost=corrected.cost + cost + 1 + end.cost + _BISECTION_COST,
+    )
