@@ -35,7 +35,12 @@ _RELEVANCE = 0.03
 _LEAVING = 0.1
 # The part of the tolerance that the multipliers of sliding gates may leave as error.
 _SLIDING_FRACTION = 3e-3
-# Up to so many sliding sites their multipliers are solved for at each stage.
+# What matters is judged over the longest of the last steps, each forgotten by this factor:
+# a step cut short by an event must not set gates free that the next one needs.
+_MEMORY = 0.9
+# The multipliers of sliding gates are solved for at each stage in networks with few gates,
+# or where few slide.
+_SOLVED_GATES = 4096
 _SOLVED_SITES = 40
 # The part of the tolerance that may be spent on holding a direction that hardly moves.
 _COASTING_FRACTION = 0.1
@@ -107,7 +112,8 @@ class ExactKinks(AbstractSolver):
         dt0 = jax.lax.stop_gradient(dt0)
         controller = self.steps.start_controller(dt0)
         pressed = jnp.asarray(False)
-        return _KinkState(controller, gates, lines, first, nothing, pressed), dt0
+        state = _KinkState(controller, gates, lines, first, nothing, dt0, pressed)
+        return state, dt0
 
     def with_scan_kind(self, kind: str) -> "ExactKinks":
         """The same solver, differentiable in the mode that goes with this kind of loop."""
@@ -125,10 +131,12 @@ class ExactKinks(AbstractSolver):
         if _is_smooth(net):
             return self.steps.step(flow, state, size, solver_state)
         before: _KinkState = solver_state
-        jumps = self._jumps(flow, state.position, size, before)
-        gates = self._freeze(net, size, jumps, before)
+        horizon = jnp.maximum(size, _MEMORY * before.horizon)
+        jumps = self._jumps(flow, state.position, horizon, before)
+        gates = self._freeze(net, horizon, jumps, before)
         num_sliding = count(before.lines.one_of_each(gates.sliding))
-        solving = num_sliding <= _SOLVED_SITES
+        num_gates = sum(on.size for on in gates.on)
+        solving = (num_sliding <= _SOLVED_SITES) | (num_gates <= _SOLVED_GATES)
         allowance = self._allowance(flow, net, size, solving, before)
         longest = flow.coasting_time(
             state.position,
@@ -158,7 +166,7 @@ class ExactKinks(AbstractSolver):
             events=outcome.events,
             state=outcome.state,
             interpolation=leg.interpolation,
-            solver_state=_after(before, gates, verdict, outcome, size),
+            solver_state=_after(before, gates, verdict, outcome, size, horizon),
             num_field_evaluations=jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
         )
 
@@ -197,24 +205,24 @@ class ExactKinks(AbstractSolver):
         return eqx.tree_at(lambda o: o.cost, outcome, outcome.cost + 1)
 
     def _jumps(
-        self, flow: AbstractFlow, position: Any, size: Scalar, before: "_KinkState"
+        self, flow: AbstractFlow, position: Any, horizon: Scalar, before: "_KinkState"
     ) -> Sites:
         """How far the velocity jumps where each gate flips."""
         flow, position, here = constant((flow, position, before.motion))
-        reach = size * size_of(flow.point(here.velocity.position))
+        reach = horizon * size_of(flow.point(here.velocity.position))
         sizes = kink_sizes(flow, position, here.z, here.signal, before.gates, reach)
         gain = flow.gain(here.gradient)
         return constant(per_layer(lambda s: gain * s, sizes))
 
     def _freeze(
-        self, net: AbstractNet, size: Scalar, jumps: Sites, before: "_KinkState"
+        self, net: AbstractNet, horizon: Scalar, jumps: Sites, before: "_KinkState"
     ) -> GateState:
-        """The gates of a step of this size: those that matter frozen, the others live."""
+        """The gates of a step: those that matter within the horizon frozen, others live."""
         threshold = _RELEVANCE * self.steps.rtol * size_of(net) + self.steps.atol
 
         def matters(jump: Array, slides: Array, has_kink: Array) -> Array:
             limit = jnp.where(slides, _LEAVING * threshold, threshold)
-            return (size * jump > limit) & has_kink
+            return (horizon * jump > limit) & has_kink
 
         gates = before.gates
         has_kink = tuple(jnp.asarray(not sigma.is_linear) for sigma in net.activations)
@@ -252,12 +260,19 @@ class _KinkState(eqx.Module):
     # The motion where the next step starts, and how fast its multipliers change
     motion: Motion
     nu_rate: Sites
+    # Over how long it is judged which gates matter
+    horizon: Scalar
     # Whether the last attempt was rejected for its kinks
     pressed: Bool[Array, ""]
 
 
 def _after(
-    before: _KinkState, gates: GateState, verdict: Verdict, outcome: Outcome, size: Scalar
+    before: _KinkState,
+    gates: GateState,
+    verdict: Verdict,
+    outcome: Outcome,
+    size: Scalar,
+    horizon: Scalar,
 ) -> _KinkState:
     """The solver's state after an attempt."""
 
@@ -275,7 +290,9 @@ def _after(
         (before.gates, before.motion, before.nu_rate),
     )
     pressed = verdict.accepted & ~outcome.accepted
-    return _KinkState(verdict.controller, kept, before.lines, motion, nu_rate, pressed)
+    return _KinkState(
+        verdict.controller, kept, before.lines, motion, nu_rate, horizon, pressed
+    )
 
 
 def _is_smooth(net: AbstractNet) -> bool:
