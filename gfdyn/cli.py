@@ -78,7 +78,7 @@ class Integration(Setup):
     rtol: float = 1e-4
     """Relative tolerance per step."""
     solver: SolverName = "adaptive"
-    """adaptive, or exact: kinks located one by one, for small networks."""
+    """adaptive, or exact: through kinks and along those that neurons slide on."""
     max_steps: int = 20_000
     """Most steps to attempt."""
 

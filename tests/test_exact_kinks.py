@@ -4,6 +4,8 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from fixtures import all_active, distance, float_dtypes, linear_problem, sliding, tight
 
 import gfdyn as gf
+from gfdyn.solvers._lines import lines_of
 
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
@@ -84,6 +87,139 @@ def test_meets_the_oracle_where_it_is_run_here(dims, samples, t1, scale, seed):
     assert np.linalg.norm(got - expected) <= 1e-6 * np.linalg.norm(expected)
 
 
+def test_the_error_follows_the_tolerance():
+    """And the number of steps grows slowly with the digits."""
+    path = next(p for p in GOLDEN if p.stem == "sphere_2layer")
+    flow, net, t1, expected = read_golden(path, 1e-3)
+    steps = []
+    for rtol in (1e-3, 1e-5, 1e-7, 1e-9):
+        solver = gf.solvers.ExactKinks(rtol=rtol)
+        traj = gf.solve(flow, net, t1=t1, ts=[t1], solver=solver)
+        got = np.concatenate([np.ravel(w) for w in traj.final_direction.weights])
+        got /= np.linalg.norm(got)
+        # The file is good to some 1e-9 itself.
+        assert np.linalg.norm(got - expected) <= 10 * rtol + 2e-8
+        assert traj.certificate.energy_residual <= 1000 * rtol
+        steps.append(int(traj.stats["num_steps"]))
+    assert steps[-1] < 10 * steps[0], steps
+
+
+def wide_problem():
+    """Some thousands of gates, on which hundreds of kinks are met."""
+    rng = np.random.default_rng(5)
+    x, y = rng.normal(size=(60, 6)), rng.normal(size=(60, 2))
+    problem = gf.Problem(gf.Dataset(x, y), gf.losses.squared)
+    weights = [rng.normal(size=s) / np.sqrt(s[1]) for s in ((48, 6), (48, 48), (2, 48))]
+    return problem, gf.nets.MLP.from_weights([jnp.asarray(w) for w in weights])
+
+
+def test_one_step_crosses_many_kinks_of_a_large_network():
+    problem, net = wide_problem()
+    flow, t1 = gf.GradientFlow(problem), 2.0
+
+    def end(rtol):
+        solver = gf.solvers.ExactKinks(rtol=rtol)
+        return gf.solve(flow, net, t1=t1, ts=[t1], solver=solver)
+
+    coarse, fine = end(1e-4), end(1e-8)
+    crossings = int(coarse.stats["num_crossings"])
+    assert crossings > 150
+    assert crossings > 5 * int(coarse.stats["num_steps"])
+    assert distance(coarse.final, fine.final) <= 20 * 1e-4
+    plain = gf.solve(flow, net, t1=t1, ts=[t1], solver=tight(1e-6))
+    assert distance(fine.final, plain.final) <= 1e-4
+    assert fine.certificate.energy_residual <= 1000 * 1e-8
+
+
+def test_separable_logistic_runs_meet_their_closed_form():
+    """Le & Jegelka, the two-neuron refutation of their first Corollary 1 at 120°:
+    dq/dt = q/(1 + e^q), values of ln q + Ei(q) = t + const to ten digits."""
+    angle = 2 * np.pi / 3
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    first = np.array([2.0, 1.0]) / np.sqrt(5)
+    x = np.stack([first, turn @ first])
+    problem = gf.Problem(gf.Dataset(x, np.array([[1.0], [-1.0]])), gf.losses.logistic)
+    net = gf.nets.MLP.from_weights([0.5 * x, 0.5 * np.array([[1.0, -1.0]])])
+    times, q = [10.0, 100.0, 1000.0], [2.5153195279, 6.1437070338, 8.9523576650]
+    traj = gf.solve(
+        gf.GradientFlow(problem), net, ts=times, solver=gf.solvers.ExactKinks(rtol=1e-11)
+    )
+    first_layer, last_layer = traj.net.weights
+    np.testing.assert_allclose(np.sum(first_layer**2, axis=(1, 2)) / 2, q, rtol=1e-9)
+    np.testing.assert_allclose(last_layer[:, 0, 0] ** 2, q, rtol=1e-9)
+    singular = np.linalg.svd(np.asarray(first_layer), compute_uv=False)
+    share = singular[:, 0] ** 2 / np.sum(singular**2, axis=1)
+    np.testing.assert_allclose(share, 0.75, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", [dfx.Bosh3(), dfx.Dopri5(), dfx.Dopri8(), dfx.Heun()])
+def test_any_explicit_pair_will_do(method):
+    problem, net = sliding(1)
+    flow = gf.GradientFlow(problem)
+    solver = gf.solvers.ExactKinks(rtol=1e-6, method=method)
+    traj = gf.solve(flow, net, t1=2.0, ts=[2.0], solver=solver)
+    exact = gf.solve(flow, net, t1=2.0, ts=[2.0], solver=gf.solvers.ExactKinks(rtol=1e-10))
+    assert distance(traj.final, exact.final) <= 1e-4
+    assert int(traj.stats["num_slides"]) == int(exact.stats["num_slides"])
+
+
+def test_an_implicit_method_is_refused():
+    root_finder = dfx.VeryChord(rtol=1e-8, atol=1e-10)
+    with pytest.raises(ValueError, match=r"method=Kvaerno5\(\) is not an explicit Runge"):
+        gf.solvers.ExactKinks(method=dfx.Kvaerno5(root_finder=root_finder))
+
+
+class Troubled(gf.solvers.AbstractSolver):
+    """A solver whose steps report what is asked of it."""
+
+    steps: gf.solvers.Adaptive
+    converged: bool
+    instant: bool
+
+    def init(self, flow, state, dt0):
+        return self.steps.init(flow, state, dt0)
+
+    def with_scan_kind(self, kind):
+        return self
+
+    def step(self, flow, state, size, solver_state):
+        step = self.steps.step(flow, state, size, solver_state)
+        taken = jnp.where(self.instant, 0.0, step.size)
+        return eqx.tree_at(
+            lambda s: (s.converged, s.size), step, (jnp.asarray(self.converged), taken)
+        )
+
+
+@pytest.mark.parametrize(
+    "converged, instant, name",
+    [(False, False, "projection_failed"), (True, True, "event_cascade")],
+)
+def test_what_goes_wrong_at_kinks_has_a_name(converged, instant, name):
+    problem, net = sliding()
+    solver = Troubled(gf.solvers.Adaptive(), converged, instant)
+    flow = gf.GradientFlow(problem)
+    traj = gf.solve(flow, net, t1=1.0, ts=[0.0, 1.0], solver=solver, throw=False)
+    assert bool(traj.result == getattr(gf.RESULTS, name))
+    with pytest.raises(gf.SolveError, match="loosen rtol|Loosen rtol"):
+        gf.solve(flow, net, t1=1.0, ts=[0.0, 1.0], solver=solver)
+
+
+def test_samples_on_one_line_are_found():
+    rng = np.random.default_rng(3)
+    base = rng.normal(size=(3, 4))
+    x = np.stack([base[0], 2 * base[1], -base[0], np.zeros(4), base[1], base[2]])
+    lines = lines_of(jnp.asarray(x))
+    np.testing.assert_array_equal(lines.first, [0, 1, 0, 3, 1, 5])
+    np.testing.assert_allclose(lines.along, [1, 1, -1, 0, 0.5, 1], rtol=1e-12)
+    mask = np.zeros((6, 2), bool)
+    mask[2, 1] = mask[4, 0] = True
+    (shared,) = lines.with_sharers((jnp.asarray(mask),))
+    np.testing.assert_array_equal(shared[:, 0], [0, 1, 0, 0, 1, 0])
+    np.testing.assert_array_equal(shared[:, 1], [1, 0, 1, 0, 0, 0])
+    (kept,) = lines.one_of_each((shared,))
+    np.testing.assert_array_equal(np.nonzero(kept), [[0, 1], [1, 0]])
+
+
 def test_gradient_descent_converges_to_it_through_slides():
     problem, net = sliding()
     flow, t1 = gf.GradientFlow(problem), 20.0
@@ -149,7 +285,9 @@ def test_smooth_flows_need_no_events():
     flow = gf.GradientFlow(problem)
     exact = gf.solve(flow, net, t1=3.0, solver=gf.solvers.ExactKinks(rtol=1e-9))
     plain = gf.solve(flow, net, t1=3.0, solver=tight(1e-9))
-    assert distance(exact.final, plain.final) <= 1e-12
+    # Without a kink it is the ordinary solve.
+    assert distance(exact.final, plain.final) == 0
+    assert int(exact.stats["num_steps"]) == int(plain.stats["num_steps"])
     assert int(exact.stats["num_crossings"]) == 0
     problem, net = all_active(3, noise=0.1)
     flow = gf.EscapeFlow(problem)

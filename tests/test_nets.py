@@ -382,3 +382,22 @@ def test_zero_output_needs_pairs(widths):
 def test_ratio_below_one(ratio):
     with pytest.raises(ValueError, match=f"ratio={ratio} must be at least 1"):
         gf.nets.dominated(1.0, ratio)
+
+
+def test_gradient_norms_against_the_jacobian():
+    """Exact in the first two hidden layers, where gradients of different units of the layer
+    below are orthogonal; within a small factor in the third."""
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(5, 3)))
+    net = gf.nets.MLP([3, 6, 6, 6, 2], key=jax.random.key(0), scale=0.5)
+    values = tuple(gate.value for gate in net.frozen_gates(x))
+    rows = jax.jacrev(lambda n: n.preactivations(x))(net)
+    for layer, norms in enumerate(net.gradient_norms(x, values)):
+        squares = sum(np.sum(np.asarray(w) ** 2, axis=(2, 3)) for w in rows[layer].weights)
+        exact = np.sqrt(squares)
+        np.testing.assert_array_equal(np.asarray(norms) == 0, exact == 0)
+        if layer < 2:
+            np.testing.assert_allclose(norms, exact, rtol=1e-12)
+        else:
+            ratio = np.asarray(norms)[exact > 0] / exact[exact > 0]
+            assert np.all((ratio > 0.3) & (ratio < 3)), (ratio.min(), ratio.max())

@@ -422,6 +422,10 @@ class Foreign(gf.nets.AbstractNet):
         del gates
         return x @ self.matrix.T, ()
 
+    def gradient_norms(self, x, values) -> tuple:
+        del x, values
+        return ()
+
     def invariants(self) -> tuple:
         return ()
 

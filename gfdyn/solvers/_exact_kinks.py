@@ -23,7 +23,7 @@ from ._gates import (
     per_layer,
 )
 from ._lines import Lines, lines_of
-from ._localisation import localise
+from ._localisation import FEW, localise
 from ._runge_kutta import FixedGates, explicit_step
 from ._sliding import Motion, constant, motion
 from ._span import Allowance, Outcome, Span
@@ -38,10 +38,11 @@ _SLIDING_FRACTION = 3e-3
 # What matters is judged over the longest of the last steps, each forgotten by this factor:
 # a step cut short by an event must not set gates free that the next one needs.
 _MEMORY = 0.9
-# The multipliers of sliding gates are solved for at each stage in networks with few gates,
-# or where few slide.
-_SOLVED_GATES = 4096
-_SOLVED_SITES = 40
+# Networks with so few gates are treated with care: the multipliers of sliding gates solved
+# for at each stage, events taken one by one where they are few. In others the former is
+# done where few gates slide, the latter where nothing else will do.
+_SMALL_NETWORK = 4096
+_FEW_SLIDING = 40
 # The part of the tolerance that may be spent on holding a direction that hardly moves.
 _COASTING_FRACTION = 0.1
 
@@ -52,11 +53,13 @@ class ExactKinks(AbstractSolver):
     Inside a step the gates that matter are fixed, so that the field is smooth and the
     method keeps its order. Then the kinks that the step has met are dealt with:
 
-    * all at once, where the estimated error of that allows it: the end of the step is
-      moved by what the flips add up to. One step may cross thousands of kinks.
-    * or one by one: the step is cut at the first of them. The velocities of $z$ on its two
+    * one by one: the step is cut at the first of them. The velocities of $z$ on its two
       sides decide: the gate flips, or, where both lead back, its neuron slides along the
       kink (Filippov) until the value of the gate leaves the range between its slope and 1.
+      So in small networks, where they are few.
+    * or all at once, where the estimated error of that allows it: the end of the step is
+      moved by what the flips add up to. One step may cross thousands of kinks. This is
+      second order in the step, its derivative first order.
 
     A gate whose jump is far below the tolerance follows the sign of $z$. Linear networks
     have no kinks: there it is `Adaptive`.
@@ -112,8 +115,8 @@ class ExactKinks(AbstractSolver):
         dt0 = jax.lax.stop_gradient(dt0)
         controller = self.steps.start_controller(dt0)
         pressed = jnp.asarray(False)
-        state = _KinkState(controller, gates, lines, first, nothing, dt0, pressed)
-        return state, dt0
+        start = _KinkState(controller, gates, lines, first, nothing, dt0, pressed)
+        return start, dt0
 
     def with_scan_kind(self, kind: str) -> "ExactKinks":
         """The same solver, differentiable in the mode that goes with this kind of loop."""
@@ -135,8 +138,7 @@ class ExactKinks(AbstractSolver):
         jumps = self._jumps(flow, state.position, horizon, before)
         gates = self._freeze(net, horizon, jumps, before)
         num_sliding = count(before.lines.one_of_each(gates.sliding))
-        num_gates = sum(on.size for on in gates.on)
-        solving = (num_sliding <= _SOLVED_SITES) | (num_gates <= _SOLVED_GATES)
+        solving = (num_sliding <= _FEW_SLIDING) | _is_small(gates)
         allowance = self._allowance(flow, net, size, solving, before)
         longest = flow.coasting_time(
             state.position,
@@ -175,6 +177,7 @@ class ExactKinks(AbstractSolver):
     ) -> Outcome:
         """What becomes of a step whose smooth part has been accepted."""
         last, times = span.beyond()
+        gates = span.gates
 
         def smooth() -> Outcome:
             end = span.leg.end
@@ -184,7 +187,7 @@ class ExactKinks(AbstractSolver):
                 size=span.size,
                 factor=jnp.full_like(span.size, jnp.inf),
                 state=State(position, end.dissipated),
-                gates=span.gates,
+                gates=gates,
                 motion=span.leg.motion,
                 events=no_events(),
                 cost=jnp.zeros_like(span.size),
@@ -193,13 +196,14 @@ class ExactKinks(AbstractSolver):
         def kinked() -> Outcome:
             corrected = correct(span, last, times, self.steps, self.loop_kind)
             number = count(last) + corrected.events.releases
+            few = (number > 0) & (number <= FEW)
             return jax.lax.cond(
-                ~corrected.accepted & solving,
-                lambda: localise(span, corrected, number, pressed, self.loop_kind),
+                solving & (~corrected.accepted | (_is_small(gates) & few)),
+                lambda: localise(span, corrected, few | pressed, self.loop_kind),
                 lambda: corrected,
             )
 
-        met = any_of(per_layer(lambda t: t > 0, times)) | any_of(span.gates.sliding)
+        met = any_of(per_layer(lambda t: t > 0, times)) | any_of(gates.sliding)
         outcome = jax.lax.cond(accepted & met, kinked, smooth)
         # The looks for kinks are forward passes.
         return eqx.tree_at(lambda o: o.cost, outcome, outcome.cost + 1)
@@ -293,6 +297,10 @@ def _after(
     return _KinkState(
         verdict.controller, kept, before.lines, motion, nu_rate, horizon, pressed
     )
+
+
+def _is_small(gates: GateState) -> bool:
+    return sum(on.size for on in gates.on) <= _SMALL_NETWORK
 
 
 def _is_smooth(net: AbstractNet) -> bool:

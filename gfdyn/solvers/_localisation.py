@@ -23,15 +23,16 @@ from ._span import Outcome, Span
 
 
 # So few events are taken one by one rather than to try a smaller step.
-_FEW = 8
+FEW = 8
 # Field evaluations of a bisection on forward passes
 _BISECTION_COST = 16.0
 
 
 def localise(
-    span: Span, corrected: Outcome, number: Array, insist: Bool[Array, ""], loop_kind: str
+    span: Span, corrected: Outcome, insist: Bool[Array, ""], loop_kind: str
 ) -> Outcome:
-    """The step cut at its first event, where that gets further than a smaller step would.
+    """The step cut at its first event, where that gets further than a smaller step would,
+    or where one insists.
 
     The event is found by bisection on the dense output, so that the method keeps its
     order. The velocities of z on both sides of a kink decide: the gate flips, or, where
@@ -40,7 +41,7 @@ def localise(
     decide = constant(span)
     reached = decide.first_release(decide.first_crossing())
     further = reached >= 0.5 * corrected.factor * span.size
-    worthwhile = (reached < span.size) & (further | (number <= _FEW) | insist)
+    worthwhile = (reached < span.size) & (further | insist)
     return jax.lax.cond(
         worthwhile,
         lambda: _cut(span, decide, reached, corrected, loop_kind),

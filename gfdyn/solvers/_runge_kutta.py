@@ -70,7 +70,7 @@ def explicit_step(
     method: dfx.AbstractERK, field: FixedGates, start: State, first: Motion, size: Scalar
 ) -> Leg:
     """A step of the method from a state where the motion is known."""
-    tableau = method.tableau
+    tableau: Any = method.tableau
     stages, dtype = tableau.num_stages, size.dtype
     lower = np.zeros((stages - 1, stages))
     for i, row in enumerate(tableau.a_lower):
