@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: run test lint types tests format clean
+.PHONY: run test lint types tests benchmark format clean
 
 run: .venv/installed
 	$(BIN)/gfdyn escape --out results
@@ -18,6 +18,9 @@ types: .venv/installed-test
 
 tests: .venv/installed-test
 	$(BIN)/pytest
+
+benchmark: .venv/installed-benchmark
+	$(BIN)/python benchmarks/work_precision.py
 
 format: .venv/installed-test
 	$(BIN)/ruff check --fix .
@@ -35,4 +38,8 @@ clean:
 
 .venv/installed-test: .venv/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	touch .venv/installed $@
+
+.venv/installed-benchmark: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[benchmark]"
 	touch .venv/installed $@

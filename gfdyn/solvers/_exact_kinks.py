@@ -38,9 +38,8 @@ _SLIDING_FRACTION = 3e-3
 # What matters is judged over the longest of the last steps, each forgotten by this factor:
 # a step cut short by an event must not set gates free that the next one needs.
 _MEMORY = 0.9
-# Networks with so few gates are treated with care: the multipliers of sliding gates solved
-# for at each stage, events taken one by one where they are few. In others the former is
-# done where few gates slide, the latter where nothing else will do.
+# The multipliers of sliding gates are solved for at each stage in networks with so few
+# gates, or where so few slide.
 _SMALL_NETWORK = 4096
 _FEW_SLIDING = 40
 # The part of the tolerance that may be spent on holding a direction that hardly moves.
@@ -53,13 +52,12 @@ class ExactKinks(AbstractSolver):
     Inside a step the gates that matter are fixed, so that the field is smooth and the
     method keeps its order. Then the kinks that the step has met are dealt with:
 
-    * one by one: the step is cut at the first of them. The velocities of $z$ on its two
+    * all at once, where the estimated error of that allows it: the end of the step is
+      moved by what the flips add up to. One step may cross hundreds of kinks. This is
+      second order in the step, and its derivative first order.
+    * or one by one: the step is cut at the first of them. The velocities of $z$ on its two
       sides decide: the gate flips, or, where both lead back, its neuron slides along the
       kink (Filippov) until the value of the gate leaves the range between its slope and 1.
-      So in small networks, where they are few.
-    * or all at once, where the estimated error of that allows it: the end of the step is
-      moved by what the flips add up to. One step may cross thousands of kinks. This is
-      second order in the step, its derivative first order.
 
     A gate whose jump is far below the tolerance follows the sign of $z$. Linear networks
     have no kinks: there it is `Adaptive`.
@@ -198,7 +196,7 @@ class ExactKinks(AbstractSolver):
             number = count(last) + corrected.events.releases
             few = (number > 0) & (number <= FEW)
             return jax.lax.cond(
-                solving & (~corrected.accepted | (_is_small(gates) & few)),
+                solving & ~corrected.accepted,
                 lambda: localise(span, corrected, few | pressed, self.loop_kind),
                 lambda: corrected,
             )
