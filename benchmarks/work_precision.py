@@ -17,6 +17,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn._serialise import replace_atomically
 
 
 @dataclasses.dataclass(frozen=True)
@@ -387,8 +389,11 @@ def main(
         rows += measure(case, reference.end, most, seconds)
         # After each problem, so that a run that is cut off leaves something.
         report = {"machine": machine(), "command": sys.argv[1:], "rows": rows}
-        (out / "work_precision.json").write_text(json.dumps(report, indent=1) + "\n")
-        draw(rows).savefig(out / "work_precision.png", dpi=110)
+        text, figure = json.dumps(report, indent=1) + "\n", draw(rows)
+        replace_atomically(out / "work_precision.json", partial(Path.write_text, data=text))
+        replace_atomically(
+            out / "work_precision.png", partial(figure.savefig, dpi=110, format="png")
+        )
 
 
 def _flat(net: gf.nets.AbstractNet) -> np.ndarray:

@@ -14,6 +14,7 @@ from . import (
 from ._certificate import Certificate as Certificate
 from ._descent import NormScaledRate as NormScaledRate, descend as descend
 from ._distance import Distance as Distance, distance as distance
+from ._kinks import Kinks as Kinks
 from ._problem import Problem as Problem
 from ._results import RESULTS as RESULTS
 from ._saving import AcceptedSteps as AcceptedSteps

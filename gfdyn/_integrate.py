@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ._certificate import Certificate, Ledger, close_ledger, open_ledger, update_ledger
+from ._kinks import KinkLog, log_step, open_log
 from ._results import RESULTS, choose
 from ._saving import (
     AcceptedSteps,
@@ -26,7 +27,7 @@ from ._saving import (
 from ._time import MAX_CHANGE, NODES, TimeRate, fit_time_rate
 from .flows import AbstractFlow, State
 from .nets import AbstractNet
-from .solvers import AbstractSolver, Events, Step, no_events
+from .solvers import AbstractSolver, Events, Step, live_gates, no_events
 from .stopping import AbstractStop, Observation
 
 
@@ -70,6 +71,7 @@ class Progress(eqx.Module):
     met: Count
     counters: Counters
     saves: Saves
+    log: KinkLog | None
     result: Any
     done: Bool[Array, ""]
 
@@ -83,6 +85,8 @@ class Task(eqx.Module):
     t1: Scalar
     ts: Float[Array, " times"] | AcceptedSteps
     stop: tuple[AbstractStop, ...]
+    # How many events at kinks are kept; 0: neither they nor the gates
+    num_kinks: int = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
     loop_kind: str = eqx.field(static=True)
 
@@ -98,13 +102,17 @@ def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
         ledger = open_ledger(flow, position)
         minus_infinity = jnp.asarray(-jnp.inf, dtype)
         zero = jnp.asarray(0, jnp.int32)
+        gates, log = None, None
+        if task.num_kinks:
+            gates = live_gates(flow, position)
+            log = open_log(flow, position, task.num_kinks, dtype)
         if isinstance(task.ts, AcceptedSteps):
-            saves = open_saves(position, task.ts.capacity, dtype)
+            saves = open_saves(position, gates, task.ts.capacity, dtype)
             write_now = jnp.asarray(True)
         else:
-            saves = open_saves(position, len(task.ts), dtype)
+            saves = open_saves(position, gates, len(task.ts), dtype)
             write_now = task.ts[0] <= task.t0
-        written = write(saves, task.t0, position, minus_infinity, minus_infinity)
+        written = write(saves, task.t0, position, gates, minus_infinity, minus_infinity)
         saves = jax.tree.map(lambda a, b: jnp.where(write_now, a, b), written, saves)
         finite = jnp.isfinite(ledger.energy) & jnp.isfinite(ledger.largest_log_norm)
         nothing_to_do = task.t1 <= task.t0
@@ -121,6 +129,7 @@ def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
             met=jnp.asarray(-1, jnp.int32),
             counters=Counters(zero, zero, zero, zero, zero, no_events()),
             saves=saves,
+            log=log,
             result=choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
             done=~finite | nothing_to_do,
         )
@@ -158,10 +167,14 @@ def finish(task: Task, progress: Progress) -> tuple[Saves, Certificate]:
             saves,
         )
         last = saves.time[jnp.maximum(saves.count - 1, 0)]
+        gates = None
+        if saves.gates is not None:
+            gates = task.solver.gates_of(progress.solver_state)
         with_end = write(
             saves,
             progress.time,
             progress.state.position,
+            gates,
             progress.log_time,
             saves.log_since,
         )
@@ -230,6 +243,9 @@ def _accept(
     log_time_rate = keep(flow.log_time_rate(position), p.log_time_rate)
     ledger = keep(update_ledger(p.ledger, flow, position, log_time), p.ledger)
     saves = _save(task, p, step, rate, elapsed, accepted, time, position, log_time)
+    log = p.log
+    if log is not None:
+        log = log_step(log, step, p.time, p.time + size, accepted)
     memories, met = _check_stops(task, p, ledger, state, size, accepted)
     change = jnp.abs(log_time_rate - p.log_time_rate)
     matters = change > 1e-6 * MAX_CHANGE
@@ -251,6 +267,7 @@ def _accept(
         met=met,
         counters=p.counters,
         saves=saves,
+        log=log,
         result=p.result,
         done=p.done,
     )
@@ -276,10 +293,11 @@ def _save(
     log_time: Scalar,
 ) -> Saves:
     if isinstance(task.ts, AcceptedSteps):
+        gates = step.gates_at(jnp.zeros_like(time)) if task.num_kinks else None
         return jax.lax.cond(
             accepted,
             lambda s: save_step(
-                s, p.counters.accepted + 1, time, position, log_time, elapsed
+                s, p.counters.accepted + 1, time, position, gates, log_time, elapsed
             ),
             lambda s: s,
             p.saves,

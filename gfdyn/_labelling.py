@@ -9,6 +9,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from . import nets
+from ._kinks import Kinks
 from ._results import RESULTS
 from .flows import EscapeFlow
 
@@ -40,6 +41,8 @@ def to_xarray(traj: Any) -> xr.Dataset:
         variables[name] = (_weight_dims(template, name, leaf.ndim), leaf)
     for name, record in traj.records.items():
         variables |= _label_record(name, record, template)
+    if traj.kinks is not None:
+        variables |= _label_kinks(traj.kinks)
     variables = {
         name: (dims, np.asarray(values), *attributes)
         for name, (dims, values, *attributes) in variables.items()
@@ -86,6 +89,22 @@ def _label_record(name: str, record: Any, net: nets.AbstractNet) -> dict[str, An
             else:
                 dims.append(f"{label}_{axis}")
         named[label] = (dims, leaf)
+    return named
+
+
+def _label_kinks(kinks: Kinks) -> dict[str, Any]:
+    """The events along the dim `event`, and of each hidden layer its gates."""
+    kind = np.asarray(kinks.kinds)[np.asarray(kinks.kind)]
+    events = {name: getattr(kinks, name) for name in ("time", "layer", "unit", "sample")}
+    named: dict[str, Any] = {
+        f"kink_{name}": ("kink", values)
+        for name, values in (events | {"kind": kind}).items()
+    }
+    for i, gates in enumerate(kinks.gates, start=1):
+        site = ("sample", f"neuron_{i}")
+        named[f"gate_{i}"] = (("save", *site), gates, {"long_name": "value of the gate"})
+        named[f"sliding_{i}"] = (("save", *site), kinks.sliding[i - 1])
+        named[f"sliding_fraction_{i}"] = (site, kinks.sliding_fraction[i - 1])
     return named
 
 

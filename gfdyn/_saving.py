@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from ._time import TimeRate
 from .flows import AbstractFlow
-from .solvers import Step
+from .solvers import GateState, Step
 
 
 Scalar = Float[Array, ""]
@@ -41,6 +41,8 @@ class Saves(eqx.Module):
     # Leading axis: rows. Arrays outside the loop, in-place buffers inside it.
     time: Any
     position: Any
+    # None unless they are asked for
+    gates: Any
     log_time: Any
     log_interval: Any
     count: Int[Array, ""]
@@ -49,18 +51,25 @@ class Saves(eqx.Module):
     log_since: Scalar
 
 
-def open_saves(position: Any, num_rows: int, dtype: Any) -> Saves:
+def open_saves(position: Any, gates: GateState | None, num_rows: int, dtype: Any) -> Saves:
     """An empty store of `num_rows` rows, NaN where nothing is written."""
     column = jnp.full((num_rows,), jnp.nan, dtype)
     rows = jax.tree.map(
         lambda leaf: jnp.full((num_rows, *leaf.shape), jnp.nan, leaf.dtype), position
     )
+    sides = jax.tree.map(lambda g: jnp.zeros((num_rows, *g.shape), g.dtype), gates)
     zero, one = jnp.asarray(0, jnp.int32), jnp.asarray(1, jnp.int32)
-    return Saves(column, rows, column, column, zero, one, jnp.asarray(-jnp.inf, dtype))
+    since = jnp.asarray(-jnp.inf, dtype)
+    return Saves(column, rows, sides, column, column, zero, one, since)
 
 
 def write(
-    saves: Saves, time: Scalar, position: Any, log_time: Scalar, log_interval: Scalar
+    saves: Saves,
+    time: Scalar,
+    position: Any,
+    gates: GateState | None,
+    log_time: Scalar,
+    log_interval: Scalar,
 ) -> Saves:
     """The store with one more row."""
     i = saves.count
@@ -72,6 +81,7 @@ def write(
         put(time, saves.time),
         # The row comes first: inside the loop the rows are buffers, no plain arrays.
         jax.tree.map(put, position, saves.position),
+        jax.tree.map(put, gates, saves.gates),
         put(log_time, saves.log_time),
         put(log_interval, saves.log_interval),
         i + 1,
@@ -82,7 +92,7 @@ def write(
 
 def buffers(saves: Saves) -> Any:
     """The rows, which the loop may update in place."""
-    return saves.time, saves.position, saves.log_time, saves.log_interval
+    return saves.time, saves.position, saves.gates, saves.log_time, saves.log_interval
 
 
 def save_between(
@@ -108,10 +118,13 @@ def save_between(
         time = ts[saves.count]
         fraction = jnp.where(time == end, 1.0, (time - start) / size).astype(size.dtype)
         position = flow.retract(step.at(fraction * size).position)
+        gates = None
+        if saves.gates is not None:
+            gates = step.gates_at(size - fraction * size)
         elapsed = rate.log_integral(fraction)
         since = _log_add(saves.log_since, _log_subtract(elapsed, done))
         total = _log_add(log_time, elapsed)
-        return write(saves, time, position, total, since), elapsed
+        return write(saves, time, position, gates, total, since), elapsed
 
     nothing = jnp.full_like(log_time, -jnp.inf)
     saves, done = eqxi.while_loop(
@@ -131,6 +144,7 @@ def save_step(
     num_accepted: Int[Array, ""],
     time: Scalar,
     position: Any,
+    gates: GateState | None,
     log_time: Scalar,
     elapsed: Scalar,
 ) -> Saves:
@@ -142,7 +156,7 @@ def save_step(
     )
     return jax.lax.cond(
         num_accepted % saves.stride == 0,
-        lambda s: write(s, time, position, log_time, s.log_since),
+        lambda s: write(s, time, position, gates, log_time, s.log_since),
         lambda s: s,
         saves,
     )
@@ -161,6 +175,7 @@ def _drop_every_second(saves: Saves) -> Saves:
     return Saves(
         thin(saves.time),
         jax.tree.map(thin, saves.position),
+        jax.tree.map(thin, saves.gates),
         thin(saves.log_time),
         thin(merged.at[0].set(saves.log_interval[0])),
         jnp.asarray(half, saves.count.dtype),

@@ -15,6 +15,7 @@ import numpy as np
 
 from . import data, flows, losses, nets
 from ._certificate import Certificate
+from ._kinks import Kinks
 from ._problem import Problem
 from ._results import RESULTS, name_of, result_named
 
@@ -33,6 +34,7 @@ def _known_classes() -> dict[str, type]:
         losses.Logistic,
         losses.Squared,
         Certificate,
+        Kinks,
         Problem,
     )
     return {cls.__name__: cls for cls in modules}

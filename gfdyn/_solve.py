@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike
 from tqdm import tqdm
 
 from ._integrate import Counters, Progress, Task, advance, begin, finish
+from ._kinks import Kinks, read_log, written_events
 from ._results import RESULTS, choose
 from ._saving import AcceptedSteps, Saves
 from ._tracing import is_concrete
@@ -40,6 +41,7 @@ def solve(
     *,
     ts: ArrayLike | Sequence[float] | AcceptedSteps | None = None,
     record: Mapping[str, Measure] | None = None,
+    kinks: int = 0,
     solver: AbstractSolver | None = None,
     stop: AbstractStop | Sequence[AbstractStop] = (),
     t0: ArrayLike = 0.0,
@@ -59,6 +61,8 @@ def solve(
         ts: save times, or `AcceptedSteps(capacity)`. If None, 101 equal ones, or
             accepted steps where t1 is infinite.
         record: quantities to measure at the saves, `{name: function(problem, net)}`.
+        kinks: how many events at kinks to keep, and with them the gates at the saves;
+            0 for neither.
         solver: how to integrate.
 
     Other arguments:
@@ -78,7 +82,7 @@ def solve(
         ValueError: on arguments that make no sense together.
         TypeError: on arguments of the wrong kind.
     """
-    task = _make_task(flow, net, t1, ts, solver, stop, t0, max_steps, derivatives)
+    task = _make_task(flow, net, t1, ts, kinks, solver, stop, t0, max_steps, derivatives)
     if dt0 is not None:
         dt0 = _scalar("dt0", dt0, task.t0.dtype)
     state = begin(task, net, dt0)
@@ -95,6 +99,7 @@ def _make_task(
     net: AbstractNet,
     t1: ArrayLike | None,
     ts: Any,
+    kinks: int,
     solver: AbstractSolver | None,
     stop: AbstractStop | Sequence[AbstractStop],
     t0: ArrayLike,
@@ -114,6 +119,13 @@ def _make_task(
             f"solver must be one of gf.solvers, got {chosen!r}; a diffrax solver goes "
             "in gf.solvers.Adaptive(method=...)."
         )
+    if kinks < 0:
+        raise ValueError(f"kinks={kinks} must be 0 or more events.")
+    if kinks and not chosen.follows_kinks(net):
+        raise ValueError(
+            f"kinks={kinks}: {type(chosen).__name__} follows none here; use "
+            "gf.solvers.ExactKinks() on a network that has kinks, or leave kinks at 0."
+        )
     stop = (stop,) if isinstance(stop, AbstractStop) else tuple(stop)
     for condition in stop:
         if not isinstance(condition, AbstractStop):
@@ -130,7 +142,7 @@ def _make_task(
     start = _scalar("t0", t0, dtype)
     end, saves = _times(start, t1, ts, bool(stop))
     stops = _numbers_as_arrays(stop, dtype)
-    return Task(flow, chosen, start, end, saves, stops, max_steps, kind)
+    return Task(flow, chosen, start, end, saves, stops, kinks, max_steps, kind)
 
 
 def _numbers_as_arrays(tree: Any, dtype: Any) -> Any:
@@ -239,8 +251,10 @@ def _advance_with_bar(task: Task, state: Progress) -> Progress:
 def _collect(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:
     """The trajectory of a finished solve, with its records."""
     saves, certificate = finish(task, state)
-    if is_concrete(saves.count) and saves.count.ndim == 0:
+    single = is_concrete(saves.count) and saves.count.ndim == 0
+    if single:
         saves = _written(saves)
+    kinks = _read_kinks(task, state, saves, single)
     records = {
         name: measure(hashable(function), task.flow, saves.position)
         for name, function in record.items()
@@ -262,7 +276,17 @@ def _collect(task: Task, state: Progress, record: Mapping[str, Measure]) -> Traj
         stop_index=state.met,
         certificate=certificate,
         stop_names=tuple(type(condition).__name__ for condition in task.stop),
+        kinks=kinks,
     )
+
+
+def _read_kinks(task: Task, state: Progress, saves: Saves, single: bool) -> Kinks | None:
+    """What the solve logged at kinks, if it did."""
+    if state.log is None:
+        return None
+    duration = state.time - task.t0
+    kinks = read_log(state.log, task.flow, saves.position, saves.gates, duration)
+    return written_events(kinks, state.log) if single else kinks
 
 
 def _written(saves: Saves) -> Saves:

@@ -13,6 +13,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Int, PyTree
 
 from ._certificate import Certificate
+from ._kinks import Kinks
 from ._labelling import to_xarray
 from ._problem import Problem
 from ._results import RESULTS, is_ok
@@ -48,11 +49,12 @@ class Trajectory(eqx.Module):
             localized flow).
         final_time: where the solve ended, in the flow's clock.
         stats: counts: `num_steps` (accepted), `num_rejected`, `num_field_evaluations`
-            (passes forward and back; products with a Jacobian are not counted),
+            (passes forward and back, products with Jᵀ and J among them),
             `num_crossings`, `num_slides`, `num_releases`.
         result: how it ended, one of `gf.RESULTS`.
         stop_index: which stop condition was met, −1 for none.
         certificate: three numbers that vanish for the exact flow.
+        kinks: what was asked for by `kinks`, None otherwise.
     """
 
     flow: AbstractFlow
@@ -71,6 +73,7 @@ class Trajectory(eqx.Module):
     stop_index: Int[Array, "*batch"]
     certificate: Certificate
     stop_names: tuple[str, ...] = eqx.field(static=True)
+    kinks: Kinks | None = None
 
     @property
     def problem(self) -> Problem:
@@ -263,6 +266,11 @@ def _summary(traj: Trajectory) -> str:
         f"balance drift {float(certificate.balance_drift):.1e}, "
         f"risk increase {float(certificate.risk_increase):.1e}",
     ]
+    if stats["num_crossings"] or stats["num_slides"]:
+        lines.append(
+            f"  kinks            {stats['num_crossings']} crossings, "
+            f"{stats['num_slides']} slides, {stats['num_releases']} releases"
+        )
     if not certificate.energy_residual <= _SUSPICIOUS_RESIDUAL:
         lines.append(
             "  note             the energy identity fails: steps too long for a flow, or a "

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool
 
 from .._tracing import is_concrete
 from ..flows import AbstractFlow, EscapeFlow, State
-from ._base import AbstractSolver, Scalar, Step, no_events
+from ._base import AbstractSolver, Scalar, Step
 
 
 # position -> velocity; an equinox module, so that its arrays are arguments
@@ -102,9 +102,7 @@ class Adaptive(AbstractSolver):
         solver_state: "_AdaptiveState",
     ) -> Step:
         """One step of the method, along converged directions without stability limit."""
-        tolerance = jnp.asarray(_COASTING_FRACTION * self.rtol, size.dtype)
-        velocity = flow.velocity(state.position)
-        longest_coast = flow.coasting_time(state.position, velocity, tolerance)
+        longest_coast = self.longest_coast(flow, state, flow.velocity(state.position))
         coasting = size <= longest_coast
         field = _Coasting(flow, coasting)
         step = self.attempt(flow, field, state, size, solver_state)
@@ -143,13 +141,17 @@ class Adaptive(AbstractSolver):
             finite=verdict.finite,
             converged=jnp.asarray(True),
             size=size,
-            events=no_events(),
             next_size=verdict.next_size,
             state=end,
             interpolation=self.method.interpolation_cls(t0=zero, t1=size, **dense_info),
             solver_state=_AdaptiveState(kept, verdict.controller),
             num_field_evaluations=jnp.asarray(self._stages, jnp.int32),
         )
+
+    def longest_coast(self, flow: AbstractFlow, state: State, velocity: State) -> Scalar:
+        """How long a step may be during which the direction of θ is held."""
+        tolerance = _COASTING_FRACTION * jnp.asarray(self.rtol, state.dissipated.dtype)
+        return flow.coasting_time(state.position, velocity, tolerance)
 
     def start_controller(self, dt0: Scalar) -> Any:
         """The state of the step size controller before the first step."""
@@ -265,12 +267,13 @@ class _Coasting(eqx.Module):
     coasting: Bool[Array, ""]
 
     def __call__(self, position: Any) -> State:
-        velocity = self.flow.velocity(position)
-        return jax.tree.map(
-            lambda held, free: jnp.where(self.coasting, held, free),
-            self.flow.held(velocity),
-            velocity,
-        )
+        return held_while(self.coasting, self.flow, self.flow.velocity(position))
+
+
+def held_while(coasting: Bool[Array, ""], flow: AbstractFlow, velocity: State) -> State:
+    """The velocity, with the direction of θ held while coasting."""
+    held = flow.held(velocity)
+    return jax.tree.map(lambda h, free: jnp.where(coasting, h, free), held, velocity)
 
 
 def _velocity(t: Scalar, state: State, field: Field) -> State:

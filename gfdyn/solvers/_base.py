@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..flows import AbstractFlow, State
+from ..nets import AbstractNet
+from ._gates import GateState, Mask, Sites, count, per_layer, without
 
 
 Scalar = Float[Array, ""]
@@ -27,6 +29,57 @@ def no_events() -> Events:
     return Events(none, none, none)
 
 
+class GateChanges(eqx.Module):
+    """What became of the gates in a step.
+
+    Frozen gates only: a gate that is live follows the sign of its pre-activation unseen.
+    """
+
+    # What slid until the step, the gates during it, and after its events
+    slid: Mask
+    during: GateState
+    after: GateState
+    # How long before the end of the step each gate changed
+    since: Sites
+
+    @property
+    def crossed(self) -> Mask:
+        """The gates that flipped."""
+
+        def flipped(was: Array, on: Array, held: Array, *slides: Array) -> Array:
+            return (was ^ on) & held & ~slides[0] & ~slides[1]
+
+        during, after = self.during, self.after
+        return per_layer(
+            flipped, during.on, after.on, during.frozen, during.sliding, after.sliding
+        )
+
+    @property
+    def caught(self) -> Mask:
+        """The gates that began to slide."""
+        return without(self.after.sliding, self.slid)
+
+    @property
+    def released(self) -> Mask:
+        """The gates that slide no longer."""
+        return without(self.slid, self.after.sliding)
+
+    @property
+    def events(self) -> Events:
+        """How many of each there are."""
+        return Events(count(self.crossed), count(self.caught), count(self.released))
+
+    def gates_at(self, left: Scalar) -> GateState:
+        """The gates when so much of the step is left."""
+        happened = per_layer(lambda s: s >= left, self.since)
+        during, after = self.during, self.after
+        choose = [
+            per_layer(jnp.where, happened, getattr(after, name), getattr(during, name))
+            for name in ("on", "sliding", "frozen")
+        ]
+        return GateState(*choose)
+
+
 class Step(eqx.Module):
     """The outcome of one attempt to step over [0, size], in relative time."""
 
@@ -36,13 +89,24 @@ class Step(eqx.Module):
     converged: Bool[Array, ""]
     size: Scalar
     next_size: Scalar
-    events: Events
     # Where it leads, if accepted
     state: State
     interpolation: Any
     # For the next attempt
     solver_state: Any
     num_field_evaluations: Int[Array, ""]
+    # None where gates are not followed
+    changes: GateChanges | None = None
+
+    def gates_at(self, left: Scalar) -> GateState:
+        """The gates when so much of the step is left."""
+        assert self.changes is not None
+        return self.changes.gates_at(left)
+
+    @property
+    def events(self) -> Events:
+        """How many gates changed."""
+        return no_events() if self.changes is None else self.changes.events
 
     def at(self, time: Scalar) -> State:
         """The state `time` after the start of the step, by dense output."""
@@ -60,6 +124,14 @@ class AbstractSolver(eqx.Module):
     def with_scan_kind(self, kind: str) -> "AbstractSolver":
         """The same solver, whose inner loops can be differentiated in the mode that goes
         with this kind of loop: "lax" (forward) or "checkpointed" (reverse)."""
+
+    def follows_kinks(self, net: AbstractNet) -> bool:
+        """Whether it follows the gates of such a network."""
+        return False
+
+    def gates_of(self, solver_state: Any) -> GateState | None:
+        """The gates as the solver's state has them; None if it does not follow them."""
+        return None
 
     @abc.abstractmethod
     def step(

@@ -7,16 +7,15 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..flows import AbstractFlow, State
-from ..nets import AbstractNet
+from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive
-from ._base import Events, Scalar
+from ._base import Scalar
 from ._gates import (
     GateState,
     Mask,
     Sites,
     any_of,
     captured,
-    count,
     flipped,
     flips,
     linearise,
@@ -83,7 +82,6 @@ def correct(
         loop_kind,
     )
     after, motion = settled.gates, settled.motion
-    caught = without(after.sliding, gates.sliding)
     released = without(gates.sliding, after.sliding)
 
     # The gradient expected there: with the jumps, and the multipliers as they are now.
@@ -108,7 +106,7 @@ def correct(
     since = _time_wrong(span, mean, turned, times, released)
     error = jax.tree.map(lambda r: since * r, rest.position)
     ratio = tolerances.error_ratio(flow, error, span.start.position, settled.position)
-    wrong = _wrong_sides(span, motion.z, after) / (tolerances.rtol * size_of(net))
+    wrong = _wrong_sides(span, motion.z, after) / (tolerances.rtol * norm(constant(net)))
     ratio = jnp.maximum(ratio, wrong)
     ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
 
@@ -124,16 +122,10 @@ def correct(
         state=State(flow.retract(position), spent.dissipated),
         gates=after,
         motion=motion,
-        events=Events(count(without(last, caught)), count(caught), count(released)),
+        since=constant(times),
         # The linearisation, three ways back through it, two looks at z
         cost=3 + cost + settled.cost,
     )
-
-
-def size_of(net: AbstractNet) -> Scalar:
-    """‖θ‖, without derivative."""
-    squares = jnp.stack([jnp.sum(w**2) for w in jax.tree.leaves(constant(net))])
-    return jnp.sqrt(jnp.sum(squares))
 
 
 def _without_shadows(span: Span, last: Mask, times: Sites) -> tuple[Mask, Sites]:

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
-from ..nets import AbstractNet
+from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive, Verdict
-from ._base import AbstractSolver, Scalar, Step, no_events
-from ._correction import correct, size_of
+from ._base import AbstractSolver, GateChanges, Scalar, Step
+from ._correction import correct
 from ._gates import (
     GateState,
     Sites,
@@ -21,6 +21,8 @@ from ._gates import (
     kink_sizes,
     live_gates,
     per_layer,
+    without,
+    zeros_at,
 )
 from ._lines import Lines, lines_of
 from ._localisation import FEW, localise
@@ -38,12 +40,9 @@ _SLIDING_FRACTION = 3e-3
 # What matters is judged over the longest of the last steps, each forgotten by this factor:
 # a step cut short by an event must not set gates free that the next one needs.
 _MEMORY = 0.9
-# The multipliers of sliding gates are solved for at each stage in networks with so few
-# gates, or where so few slide.
+# In networks with so few gates the multipliers of those that slide are solved for at each
+# stage, and kinks located where correcting for them is not accurate enough.
 _SMALL_NETWORK = 4096
-_FEW_SLIDING = 40
-# The part of the tolerance that may be spent on holding a direction that hardly moves.
-_COASTING_FRACTION = 0.1
 
 
 class ExactKinks(AbstractSolver):
@@ -106,7 +105,7 @@ class ExactKinks(AbstractSolver):
         gates = live_gates(flow, state.position)
         x = flow.problem.data.x
         lines = lines_of(x)
-        nothing = per_layer(lambda o: jnp.zeros(o.shape, x.dtype), gates.on)
+        nothing = zeros_at(x, gates)
         first = motion(flow, state.position, gates, lines, nothing, jnp.zeros((), x.dtype))
         if dt0 is None:
             dt0 = self.steps.first_size(flow, state, first.velocity)
@@ -115,6 +114,14 @@ class ExactKinks(AbstractSolver):
         pressed = jnp.asarray(False)
         start = _KinkState(controller, gates, lines, first, nothing, dt0, pressed)
         return start, dt0
+
+    def follows_kinks(self, net: AbstractNet) -> bool:
+        """Whether the network has kinks."""
+        return not _is_smooth(net)
+
+    def gates_of(self, solver_state: Any) -> GateState | None:
+        """The gates from where the next step starts."""
+        return getattr(solver_state, "gates", None)
 
     def with_scan_kind(self, kind: str) -> "ExactKinks":
         """The same solver, differentiable in the mode that goes with this kind of loop."""
@@ -135,17 +142,12 @@ class ExactKinks(AbstractSolver):
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
         jumps = self._jumps(flow, state.position, horizon, before)
         gates = self._freeze(net, horizon, jumps, before)
-        num_sliding = count(before.lines.one_of_each(gates.sliding))
-        solving = (num_sliding <= _FEW_SLIDING) | _is_small(gates)
-        allowance = self._allowance(flow, net, size, solving, before)
-        longest = flow.coasting_time(
-            state.position,
-            before.motion.velocity,
-            jnp.asarray(_COASTING_FRACTION * self.steps.rtol, size.dtype),
-        )
-        coasting = (size <= longest) & (num_sliding == 0)
+        small = _is_small(gates)
+        allowance = self._allowance(flow, net, size, small, before)
+        longest = self.steps.longest_coast(flow, state, before.motion.velocity)
+        coasting = (size <= longest) & ~any_of(gates.sliding)
         field = FixedGates(
-            flow, gates, before.lines, before.nu_rate, solving, coasting, allowance.gradient
+            flow, gates, before.lines, before.nu_rate, small, coasting, allowance.gradient
         )
         method: Any = self.steps.method
         leg = explicit_step(method, field, state, before.motion, size)
@@ -153,7 +155,7 @@ class ExactKinks(AbstractSolver):
         span = Span(
             flow, gates, before.lines, state, before.motion, leg, size, allowance, jumps
         )
-        outcome = self._at_kinks(span, verdict.accepted, solving, before.pressed)
+        outcome = self._at_kinks(span, verdict.accepted, small, before.pressed)
         next_size = jnp.minimum(verdict.next_size, size * outcome.factor)
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
         accepted = verdict.accepted & outcome.accepted
@@ -163,15 +165,15 @@ class ExactKinks(AbstractSolver):
             converged=outcome.motion.converged,
             size=jnp.where(accepted, outcome.size, size),
             next_size=jax.lax.stop_gradient(next_size),
-            events=outcome.events,
             state=outcome.state,
             interpolation=leg.interpolation,
             solver_state=_after(before, gates, verdict, outcome, size, horizon),
             num_field_evaluations=jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
+            changes=GateChanges(before.gates.sliding, gates, outcome.gates, outcome.since),
         )
 
     def _at_kinks(
-        self, span: Span, accepted: Array, solving: Array, pressed: Array
+        self, span: Span, accepted: Array, small: bool, pressed: Array
     ) -> Outcome:
         """What becomes of a step whose smooth part has been accepted."""
         last, times = span.beyond()
@@ -187,18 +189,20 @@ class ExactKinks(AbstractSolver):
                 state=State(position, end.dissipated),
                 gates=gates,
                 motion=span.leg.motion,
-                events=no_events(),
+                since=per_layer(jnp.zeros_like, span.first.z),
                 cost=jnp.zeros_like(span.size),
             )
 
         def kinked() -> Outcome:
             corrected = correct(span, last, times, self.steps, self.loop_kind)
-            number = count(last) + corrected.events.releases
+            if not small:
+                return corrected
+            number = count(last) + count(without(gates.sliding, corrected.gates.sliding))
             few = (number > 0) & (number <= FEW)
             return jax.lax.cond(
-                solving & ~corrected.accepted,
-                lambda: localise(span, corrected, few | pressed, self.loop_kind),
+                corrected.accepted,
                 lambda: corrected,
+                lambda: localise(span, corrected, few | pressed, self.loop_kind),
             )
 
         met = any_of(per_layer(lambda t: t > 0, times)) | any_of(gates.sliding)
@@ -211,7 +215,7 @@ class ExactKinks(AbstractSolver):
     ) -> Sites:
         """How far the velocity jumps where each gate flips."""
         flow, position, here = constant((flow, position, before.motion))
-        reach = horizon * size_of(flow.point(here.velocity.position))
+        reach = horizon * norm(flow.point(here.velocity.position))
         sizes = kink_sizes(flow, position, here.z, here.signal, before.gates, reach)
         gain = flow.gain(here.gradient)
         return constant(per_layer(lambda s: gain * s, sizes))
@@ -220,7 +224,7 @@ class ExactKinks(AbstractSolver):
         self, net: AbstractNet, horizon: Scalar, jumps: Sites, before: "_KinkState"
     ) -> GateState:
         """The gates of a step: those that matter within the horizon frozen, others live."""
-        threshold = _RELEVANCE * self.steps.rtol * size_of(net) + self.steps.atol
+        threshold = _RELEVANCE * self.steps.rtol * norm(constant(net)) + self.steps.atol
 
         def matters(jump: Array, slides: Array, has_kink: Array) -> Array:
             limit = jnp.where(slides, _LEAVING * threshold, threshold)
@@ -244,13 +248,13 @@ class ExactKinks(AbstractSolver):
         flow: AbstractFlow,
         net: AbstractNet,
         size: Scalar,
-        solving: Array,
+        small: bool,
         before: "_KinkState",
     ) -> Allowance:
-        """Next to none where the multipliers are solved for at each stage, so that the
-        method keeps its order."""
-        position = _SLIDING_FRACTION * self.steps.rtol * size_of(net)
-        position = jnp.where(solving, 0.0, position)
+        """None in small networks, where the multipliers decide on releases to rounding."""
+        if small:
+            return Allowance(jnp.zeros_like(size), jnp.zeros_like(size))
+        position = _SLIDING_FRACTION * self.steps.rtol * norm(constant(net))
         moves = size * flow.gain(constant(before.motion.gradient))
         return Allowance(position / moves, position)
 

@@ -81,7 +81,7 @@ def linearise(net: AbstractNet, x: Array, gates: GateState) -> Linearisation:
     def forward(net: AbstractNet, shifts: Sites) -> tuple[Array, Sites]:
         return net.forward(x, _held(net, gates, shifts))
 
-    zeros = _zeros(x, gates)
+    zeros = zeros_at(x, gates)
     (outputs, z), vjp = jax.vjp(forward, net, zeros)
     _, jvp = jax.linearize(lambda n: forward(n, zeros)[1], net)
     return Linearisation(outputs, z, lambda d, nu: vjp((d, nu)), jvp)
@@ -91,7 +91,7 @@ def preactivations(flow: AbstractFlow, position: Any, gates: GateState) -> Sites
     """z of every site under the gates."""
     net = flow.point(position)
     x = flow.problem.data.x
-    return net.forward(x, _held(net, gates, _zeros(x, gates)))[1]
+    return net.forward(x, _held(net, gates, zeros_at(x, gates)))[1]
 
 
 def kink_sizes(
@@ -129,7 +129,7 @@ def kink_sizes(
             either(gates.on, revived), gates.sliding, either(gates.frozen, revived)
         )
         at = linearise(net, x, opened)
-        return at.pullback(flow.cotangent(position, at.outputs), _zeros(x, gates))[1]
+        return at.pullback(flow.cotangent(position, at.outputs), zeros_at(x, gates))[1]
 
     signal = jax.lax.cond(any_of(revived), reviving, lambda: signal)
     return tuple(
@@ -211,5 +211,11 @@ def _held(net: AbstractNet, gates: GateState, shifts: Sites) -> list[HeldGate]:
     return [HeldGate(*part) for part in parts]
 
 
-def _zeros(x: Array, gates: GateState) -> Sites:
+def zeros_at(x: Array, gates: GateState) -> Sites:
+    """0 at every site."""
     return tuple(jnp.zeros(on.shape, x.dtype) for on in gates.on)
+
+
+def nonzero(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """x, 1 where it is 0: a divisor."""
+    return jnp.where(x == 0, 1.0, x)

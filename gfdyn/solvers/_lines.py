@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ._gates import Mask, Sites
+from ._gates import Mask, Sites, nonzero, per_layer
 
 
 class Lines(eqx.Module):
@@ -46,10 +46,10 @@ class Lines(eqx.Module):
             along = self.along[:, None]
             opposite = self._sum(jnp.minimum(along, 0.0) * signal[0])
             weight = self._sum(jnp.abs(along) * signal[0])
-            first = ((nu[0] - opposite) / _nonzero(weight))[self.first]
+            first = ((nu[0] - opposite) / nonzero(weight))[self.first]
             return jnp.where(along < 0, 1 - first, first)
 
-        own = tuple(n / _nonzero(c) for n, c in zip(nu, signal, strict=True))
+        own = per_layer(lambda n, c: n / nonzero(c), nu, signal)
         return (jax.lax.cond(self.shared, of_lines, lambda: own[0]), *own[1:])
 
     def _sum(self, values: Array) -> Array:
@@ -71,7 +71,3 @@ def lines_of(x: Float[Array, "samples dim"]) -> Lines:
     first = jnp.where(known, jnp.argmax(collinear, axis=1), own)
     along = gram[own, first] / safe[first]
     return Lines(first, along, jnp.any(first != own))
-
-
-def _nonzero(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    return jnp.where(x == 0, 1.0, x)

@@ -5,17 +5,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..flows import State
-from ._base import Events
 from ._gates import (
     Mask,
     any_of,
     captured,
-    count,
     flipped,
     per_layer,
     preactivations,
     returning,
-    without,
 )
 from ._settle import settle
 from ._sliding import back_to_kinks, constant, motion, z_rates
@@ -86,8 +83,6 @@ def _cut(
         loop_kind,
         one_by_one=True,
     )
-    released = count(without(gates.sliding, end.gates.sliding))
-    num_slides = count(slides)
     return Outcome(
         accepted=jnp.asarray(True),
         size=time,
@@ -95,6 +90,6 @@ def _cut(
         state=State(end.position, inside.dissipated),
         gates=end.gates,
         motion=end.motion,
-        events=Events(count(crossed) - num_slides, num_slides, released),
+        since=per_layer(jnp.zeros_like, span.first.z),
         cost=corrected.cost + cost + 1 + end.cost + _BISECTION_COST,
     )

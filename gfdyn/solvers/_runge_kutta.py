@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..flows import AbstractFlow, State
-from ._gates import GateState, Sites
+from ._adaptive import held_while
+from ._gates import GateState, Sites, per_layer
 from ._lines import Lines
 from ._sliding import Motion, motion
 
@@ -48,7 +49,7 @@ class FixedGates(eqx.Module):
     gates: GateState
     lines: Lines
     nu_rate: Sites
-    solving: Bool[Array, ""]
+    solving: bool = eqx.field(static=True)
     coasting: Bool[Array, ""]
     tolerance: Scalar
 
@@ -60,10 +61,7 @@ class FixedGates(eqx.Module):
 
     def velocity(self, motion: Motion) -> State:
         """The velocity of a motion, its direction held while coasting."""
-        held = self.flow.held(motion.velocity)
-        return jax.tree.map(
-            lambda h, free: jnp.where(self.coasting, h, free), held, motion.velocity
-        )
+        return held_while(self.coasting, self.flow, motion.velocity)
 
 
 def explicit_step(
@@ -84,10 +82,11 @@ def explicit_step(
         ks, _, last, cost = carry
         i, weights, time = row
         y = _combine(start, weights, ks)
-        guess = tuple(
-            jnp.where(field.solving, recent, n + time * size * r)
-            for recent, n, r in zip(last.nu, first.nu, field.nu_rate, strict=True)
-        )
+        guess = last.nu
+        if not field.solving:
+            guess = per_layer(
+                lambda n, rate: n + time * size * rate, first.nu, field.nu_rate
+            )
         here = field.motion(y.position, guess)
         ks = jax.tree.map(lambda rows, k: rows.at[i].set(k), ks, scaled(here))
         return (ks, y, here, cost + here.cost), None

@@ -25,7 +25,10 @@ from ._gates import (
     any_of,
     linearise,
     masked,
+    nonzero,
+    per_layer,
     preactivations,
+    zeros_at,
 )
 from ._lines import Lines
 
@@ -55,12 +58,11 @@ class Motion(eqx.Module):
 
     def openness(self, net: AbstractNet, lines: Lines) -> Sites:
         """The place of each sliding gate between off (0) and on (1)."""
-        nus = self.nu
         signal = tuple(
             (1 - sigma.slope) * c
             for sigma, c in zip(net.activations, self.signal, strict=True)
         )
-        return lines.openness(nus, signal)
+        return lines.openness(self.nu, signal)
 
 
 def motion(
@@ -70,7 +72,7 @@ def motion(
     lines: Lines,
     guess: Sites,
     tolerance: Scalar,
-    solving: Bool[Array, ""] | bool = True,
+    solving: bool = True,
 ) -> Motion:
     """The velocity with the frozen gates fixed and the sliding ones held on their kinks.
 
@@ -89,9 +91,9 @@ def motion(
             return tuple(-z for z in on.pushforward(gradient))
 
         change = _solve_normal(flow, net, gates, held, rows, wanted, tolerance)
-        nu = tuple(a + b for a, b in zip(guess, change.nu, strict=True))
+        nu = per_layer(jnp.add, guess, change.nu)
         moved = jax.tree.map(jnp.add, gradient, change.step)
-        arriving = tuple(a + b for a, b in zip(signal, change.signal, strict=True))
+        arriving = per_layer(jnp.add, signal, change.signal)
         return _Solved(nu, moved, arriving, change.cost, change.converged)
 
     def given() -> _Solved:
@@ -99,9 +101,11 @@ def motion(
             guess, gradient, signal, jnp.zeros_like(tolerance), jnp.asarray(True)
         )
 
-    found = jax.lax.cond(
-        any_of(gates.sliding) & solving, lambda: on_few_rows(held, solved), given
-    )
+    found = given()
+    if solving:
+        found = jax.lax.cond(
+            any_of(gates.sliding), lambda: on_few_rows(held, solved), given
+        )
     return Motion(
         velocity=flow.assemble(position, at.outputs, found.step),
         gradient=found.step,
@@ -112,6 +116,21 @@ def motion(
         cost=found.cost,
         converged=found.converged,
     )
+
+
+def gate_values(flow: AbstractFlow, position: Any, gates: GateState, lines: Lines) -> Sites:
+    """The value of each gate, from the activation's slope to 1."""
+    net, x = flow.point(position), flow.problem.data.x
+    exactly = jnp.zeros((), x.dtype)
+    here = motion(flow, position, gates, lines, zeros_at(x, gates), exactly)
+    openness = here.openness(net, lines)
+    values = []
+    for i, sigma in enumerate(net.activations):
+        z = here.z[i]
+        on = jnp.where(gates.frozen[i], gates.on[i], z > 0).astype(z.dtype)
+        share = jnp.where(gates.sliding[i], jnp.clip(openness[i], 0.0, 1.0), on)
+        values.append(sigma.slope + (1 - sigma.slope) * share)
+    return tuple(values)
 
 
 def z_rates(flow: AbstractFlow, position: Any, gates: GateState, velocity: State) -> Sites:
@@ -203,7 +222,7 @@ def _solve_normal(
         step, _ = at.pullback(nowhere, masked(held, nu))
         pushed = at.pushforward(step)
         # The identity at other sites, where cotangents arrive in reverse mode.
-        return tuple(jnp.where(h, p, n) for h, p, n in zip(held, pushed, nu, strict=True))
+        return per_layer(jnp.where, held, pushed, nu)
 
     def exactly(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
         return _conjugate_gradients(matvec, b, jnp.zeros_like(error))[0]
@@ -213,10 +232,10 @@ def _solve_normal(
         lambda nu: normal(nu, fixed), constant(right), constant(error)
     )
     # Zero, but for its derivative.
-    rest = tuple(r - n for r, n in zip(right, normal(nu), strict=True))
+    rest = per_layer(jnp.subtract, right, normal(nu))
     rest = tuple(r - constant(r) for r in rest)
     change = jax.lax.custom_linear_solve(normal, rest, exactly, symmetric=True)
-    nu = masked(held, tuple(n + d for n, d in zip(nu, change, strict=True)))
+    nu = masked(held, per_layer(jnp.add, nu, change))
     step, signal = at.pullback(nowhere, nu)
     cost = (products.astype(error.dtype) + 2) * (len(x) / samples)
     if rows is not None:
@@ -251,11 +270,11 @@ def _conjugate_gradients(
         x, residual, direction, square, _, i = carry
         image = matvec(direction)
         curvature = _inner(direction, image)
-        alpha = jnp.where(curvature > 0, square / _nonzero(curvature), 0.0)
+        alpha = jnp.where(curvature > 0, square / nonzero(curvature), 0.0)
         x = _axpy(alpha, direction, x)
         residual = _axpy(-alpha, image, residual)
         next_square = jnp.where(curvature > 0, _inner(residual, residual), 0.0)
-        direction = _axpy(next_square / _nonzero(square), direction, residual)
+        direction = _axpy(next_square / nonzero(square), direction, residual)
         return x, residual, direction, next_square, alpha * square, i + 1
 
     zeros = tuple(jnp.zeros_like(entry) for entry in b)
@@ -273,7 +292,3 @@ def _inner(a: Sites, b: Sites) -> Array:
 
 def _axpy(factor: Array, a: Sites, b: Sites) -> Sites:
     return tuple(factor * p + q for p, q in zip(a, b, strict=True))
-
-
-def _nonzero(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    return jnp.where(x == 0, 1.0, x)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
-from ._base import Events, Scalar
+from ._base import Scalar
 from ._gates import (
     GateState,
     Mask,
@@ -52,7 +52,8 @@ class Outcome(eqx.Module):
     state: State
     gates: GateState
     motion: Motion
-    events: Events
+    # How long before its end gates have changed
+    since: Sites
     # In field evaluations
     cost: Scalar
 
