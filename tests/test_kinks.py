@@ -21,6 +21,12 @@ def theirs():
     return problem, start, oracle.integrate(problem, start, T1, 1e-10)
 
 
+@pytest.fixture(scope="module")
+def traj(theirs):
+    problem, start, _ = theirs
+    return solved(problem, start, ts=jnp.linspace(0, T1, 25))
+
+
 def ours(problem, start):
     flow = gf.GradientFlow(
         gf.Problem(gf.Dataset(problem.X.T, problem.Y.T), gf.losses.squared)
@@ -35,10 +41,14 @@ def solved(problem, start, kinks=500, **options):
     return gf.solve(flow, net, t1=T1, solver=solver, kinks=kinks, **options)
 
 
-def test_events_are_the_oracles(theirs):
-    problem, start, (_, sliding, count, path) = theirs
-    traj = solved(problem, start, ts=jnp.linspace(0, T1, 25))
-    kinks = traj.kinks
+def kinks_of(traj):
+    assert traj.kinks is not None
+    return traj.kinks
+
+
+def test_events_are_the_oracles(theirs, traj):
+    problem, _, (_, sliding, count, path) = theirs
+    kinks = kinks_of(traj)
     number = np.bincount(kinks.kind, minlength=3)
     assert number.tolist() == [count["crossings"], count["slides"], count["releases"]]
     assert number.tolist() == [
@@ -67,14 +77,14 @@ def kinds_of(kind):
     return gf.Kinks.kinds[int(kind)]
 
 
-def test_gates_carry_the_velocity(theirs):
+def test_gates_carry_the_velocity(theirs, traj):
     """dθ/dt with the gates of the log is the slope of the oracle's own trajectory."""
     problem, start, (end, *_) = theirs
     h = 1e-4
-    traj = solved(problem, start, ts=[0.0, T1])
     before, *_ = oracle.integrate(problem, start, T1 - h, 1e-10)
-    gates = np.asarray(traj.kinks.gates[0][-1])
-    assert np.any(traj.kinks.sliding[0][-1])
+    kinks = kinks_of(traj)
+    gates = np.asarray(kinks.gates[0][-1])
+    assert np.any(kinks.sliding[0][-1])
     assert gates.min() >= 0 and gates.max() <= 1
     w, v = problem.weights(end)
     hidden = (problem.X.T @ w.T) * gates
@@ -85,9 +95,8 @@ def test_gates_carry_the_velocity(theirs):
     assert np.linalg.norm((end - before) / h - slope) <= 1e-3 * np.linalg.norm(slope)
 
 
-def test_time_spent_sliding_is_that_of_the_events(theirs):
-    problem, start, _ = theirs
-    kinks = solved(problem, start, ts=[T1]).kinks
+def test_time_spent_sliding_is_that_of_the_events(traj):
+    kinks = kinks_of(traj)
     total = np.zeros((12, 8))
     for time, unit, sample, kind in zip(
         kinks.time, kinks.unit, kinks.sample, kinks.kind, strict=True
@@ -99,25 +108,28 @@ def test_time_spent_sliding_is_that_of_the_events(theirs):
     assert total.max() > 0.1 * T1
 
 
-def test_a_full_log_says_what_it_lost(theirs):
+def test_a_full_log_says_what_it_lost(theirs, traj):
     problem, start, _ = theirs
-    all_of_them = solved(problem, start, ts=[T1]).kinks
-    few = solved(problem, start, ts=[T1], kinks=5).kinks
+    all_of_them = kinks_of(traj)
+    few = kinks_of(solved(problem, start, ts=traj.ts, kinks=5))
     assert few.time.shape == (5,)
     assert int(few.num_lost) == len(all_of_them.time) - 5
     assert np.array_equal(few.time, all_of_them.time[:5])
 
 
-def test_accepted_steps_and_files_keep_the_gates(theirs, tmp_path):
+def test_accepted_steps_keep_the_gates(theirs, traj):
     problem, start, _ = theirs
-    traj = solved(problem, start, ts=gf.AcceptedSteps(16))
-    other = solved(problem, start, ts=[T1])
-    assert traj.kinks.gates[0].shape == (len(traj.ts), 12, 8)
-    assert np.allclose(traj.kinks.gates[0][-1], other.kinks.gates[0][-1], atol=1e-9)
+    steps = solved(problem, start, ts=gf.AcceptedSteps(16))
+    gates = kinks_of(steps).gates[0]
+    assert gates.shape == (len(steps.ts), 12, 8)
+    assert np.allclose(gates[-1], kinks_of(traj).gates[0][-1], atol=1e-9)
+
+
+def test_files_keep_the_kinks(traj, tmp_path):
     traj.save(tmp_path / "run.nc")
     again = gf.load(tmp_path / "run.nc")
-    assert np.array_equal(again.kinks.time, traj.kinks.time)
-    assert np.array_equal(again.kinks.sliding[0], traj.kinks.sliding[0])
+    assert np.array_equal(kinks_of(again).time, kinks_of(traj).time)
+    assert np.array_equal(kinks_of(again).sliding[0], kinks_of(traj).sliding[0])
     labelled = again.to_xarray()
     assert labelled.kink_kind.dims == ("kink",)
     assert labelled.gate_1.dims == ("save", "sample", "neuron_1")
@@ -131,13 +143,13 @@ def test_a_batch_keeps_a_log_each(theirs):
     solver = gf.solvers.ExactKinks(rtol=1e-6)
 
     def events(net):
-        traj = gf.solve(flow, net, ts=[1.0], kinks=50, solver=solver, throw=False)
-        return traj.kinks.time, traj.kinks.unit
+        kinks = kinks_of(gf.solve(flow, net, ts=[1.0], kinks=50, solver=solver))
+        return kinks.time, kinks.unit
 
     times, units = jax.vmap(events)(nets)
     for i in range(2):
         one = jax.tree.map(lambda w, i=i: w[i], nets)
-        kinks = gf.solve(flow, one, ts=[1.0], kinks=50, solver=solver).kinks
+        kinks = kinks_of(gf.solve(flow, one, ts=[1.0], kinks=50, solver=solver))
         number = len(kinks.time)
         assert 0 < number < 50 and np.all(np.isnan(times[i][number:]))
         assert np.allclose(times[i][:number], kinks.time, rtol=1e-9)

@@ -9,6 +9,11 @@ from ._balance import (
     layer_norms as layer_norms,
     neuron_balance as neuron_balance,
 )
+from ._clarke import (
+    Subgradient as Subgradient,
+    minimum_norm_subgradient as minimum_norm_subgradient,
+    subgradient_norm as subgradient_norm,
+)
 from ._classification import margin as margin, normalised_margin as normalised_margin
 from ._energy import (
     gradient_norm as gradient_norm,

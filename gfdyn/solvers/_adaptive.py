@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool
 
 from .._tracing import is_concrete
 from ..flows import AbstractFlow, EscapeFlow, State
+from ..nets import AbstractNet
 from ._base import AbstractSolver, Scalar, Step
 
 
@@ -185,6 +186,13 @@ class Adaptive(AbstractSolver):
             next_size = jnp.minimum(next_size, self.max_size)
         next_size = jax.lax.stop_gradient(jnp.asarray(next_size))
         return Verdict(jnp.asarray(accepted), finite, next_size, controller_state)
+
+    def follows_kinks(self, net: AbstractNet) -> bool:
+        """No: to it each gate is the sign of its pre-activation."""
+        return False
+
+    def gates_of(self, solver_state: Any) -> None:
+        """None."""
 
     def with_scan_kind(self, kind: str) -> "Adaptive":
         """The same solver, differentiable in the mode that goes with this kind of loop."""

@@ -125,13 +125,13 @@ class AbstractSolver(eqx.Module):
         """The same solver, whose inner loops can be differentiated in the mode that goes
         with this kind of loop: "lax" (forward) or "checkpointed" (reverse)."""
 
+    @abc.abstractmethod
     def follows_kinks(self, net: AbstractNet) -> bool:
         """Whether it follows the gates of such a network."""
-        return False
 
+    @abc.abstractmethod
     def gates_of(self, solver_state: Any) -> GateState | None:
         """The gates as the solver's state has them; None if it does not follow them."""
-        return None
 
     @abc.abstractmethod
     def step(

@@ -120,8 +120,8 @@ class ExactKinks(AbstractSolver):
         return not _is_smooth(net)
 
     def gates_of(self, solver_state: Any) -> GateState | None:
-        """The gates from where the next step starts."""
-        return getattr(solver_state, "gates", None)
+        """The gates from where the next step starts; None for a linear network."""
+        return solver_state.gates if isinstance(solver_state, _KinkState) else None
 
     def with_scan_kind(self, kind: str) -> "ExactKinks":
         """The same solver, differentiable in the mode that goes with this kind of loop."""

@@ -1,0 +1,380 @@
+"""Stationarity where the risk has kinks: the smallest of its generalised gradients.
+
+ReLU has no derivative at z = 0 but a set of them, the *gates* λ ∈ [slope, 1]. Gradient flow
+moves by minus the least element of the Clarke subdifferential and rests where that is 0; ∇R
+with σ'(0) = slope may be far from it there.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int
+
+from .._problem import Problem, check_fit
+from ..nets import AbstractNet, leaky_relu, norm
+
+
+Scalar = Float[Array, ""]
+Vector = Float[Array, "_"]
+Sites = tuple[Float[Array, "samples _"], ...]
+Mask = tuple[Bool[Array, "samples _"], ...]
+
+
+class Subgradient(eqx.Module):
+    """A gradient of the risk under chosen gates, (N, n_l) for each hidden layer, its norm,
+    and whether the search for the smallest one converged."""
+
+    gradient: AbstractNet
+    gates: Sites
+    norm: Scalar
+    converged: Bool[Array, ""]
+
+
+def minimum_norm_subgradient(
+    problem: Problem, net: AbstractNet, tolerance: float = 1e-6
+) -> Subgradient:
+    r"""The gradient of least norm over the gates λ of the kinks at which the net stands:
+
+    $$\min_\lambda \|J_\lambda^\top \nabla C(f_\theta(X))\|, \qquad
+    \lambda \in [\text{slope}, 1] \text{ where }
+    |z| \le \text{tolerance} \, \|w\| \, \|\partial z/\partial\theta\|.$$
+
+    J_λ is the derivative of the outputs under these gates, w the unit's weights, ∂z/∂θ is
+    taken with all gates open: the kink is at most tolerance · ‖w‖ away. Other gates follow
+    the sign of z. Kinks that coincide wherever θ is have one gate: those of samples that
+    are positive multiples of each other, and in the first hidden layer those of antipodal
+    ones, as λ and 1 + slope − λ. Where no unit below lets a sample through, z is 0 and not
+    at a kink: the gate is off.
+
+    With one hidden layer the problem is convex. The result is the least element of the
+    Clarke subdifferential, at almost all times minus the velocity of gradient flow (Ji &
+    Telgarsky 2020, Lemma B.9; Le & Jegelka, section 2), if the samples at whose kinks a
+    unit stands, one of each line, are linearly independent. If they are not, as at w = 0,
+    their gates do not open independently near θ: the set searched contains the
+    subdifferential, and the norm is a lower bound.
+
+    With more, gates along a path multiply. As long as none turns the sign of the signal
+    that arrives at another, the set is still convex and all this holds. Otherwise only its
+    convex hull contains the subdifferential, and the result is a local minimum.
+
+    Where gates make no difference they are some that do as well. Not to be differentiated.
+
+    Raises:
+        TypeError: if `net` is no gfdyn network.
+        ValueError: unless 0 ≤ tolerance < 1, or if net and problem do not fit.
+    """
+    check_fit(problem, net)
+    if not 0 <= tolerance < 1:
+        raise ValueError(
+            f"tolerance={tolerance} must be at least 0 and below 1, relative to a unit's "
+            "weights: how exactly the net is on its kinks, such as 1e-6; 0 for z = 0 only."
+        )
+    x = problem.data.x
+    outputs, z = net.forward(x, net.activations)
+    cotangent = problem.cost_gradient(outputs)
+    if not net.activations:
+        gradient = jax.grad(problem.risk)(net)
+        return Subgradient(gradient, (), norm(gradient), jnp.asarray(True))
+    kinks = _kinks(net, x, z, tolerance)
+
+    def gradient_at(opened: Sites) -> tuple[AbstractNet, Sites]:
+        gates = kinks.gates(net, opened)
+        gradient, signal = _pullback(net, x, z, gates, cotangent)
+        return gradient, kinks.jumps(net, signal)
+
+    opened, converged = _least(gradient_at, tuple(jnp.full_like(zl, 0.5) for zl in z))
+    gradient, _ = gradient_at(opened)
+    return Subgradient(gradient, kinks.gates(net, opened), norm(gradient), converged)
+
+
+def subgradient_norm(problem: Problem, net: AbstractNet, tolerance: float = 1e-6) -> Scalar:
+    """‖∂R(θ)‖, the norm of the `minimum_norm_subgradient`: 0 where gradient flow rests.
+
+    `gradient_norm` takes σ'(0) = slope instead, and is not small at a limit on a kink.
+
+    Raises:
+        TypeError: if `net` is no gfdyn network.
+        ValueError: unless 0 ≤ tolerance < 1, or if net and problem do not fit.
+    """
+    return minimum_norm_subgradient(problem, net, tolerance).norm
+
+
+# --- Kinks ----------------------------------------------------------------------------
+
+
+class _Kinks(eqx.Module):
+    """The sites with a gate to choose, the gates of the others, and who shares a kink."""
+
+    free: Mask
+    fixed: Sites
+    # ‖∂z/∂θ‖ of each site
+    slopes: Sites
+    # In each layer the first sample with the kinks of each, and whether on its side of them
+    first: tuple[Int[Array, " samples"], ...]
+    same: tuple[Bool[Array, " samples"], ...]
+
+    def gates(self, net: AbstractNet, opened: Sites) -> Sites:
+        """The gates that stand this far between slope (0) and 1 (1) at first samples."""
+
+        def of_layer(sigma, free, fixed, first, same, opened):
+            opened = jnp.where(same[:, None], opened[first], 1 - opened[first])
+            return jnp.where(free, sigma.slope + (1 - sigma.slope) * opened, fixed)
+
+        sites = self.free, self.fixed, self.first, self.same, opened
+        return _per_layer(of_layer, net.activations, *sites)
+
+    def jumps(self, net: AbstractNet, signal: Sites) -> Sites:
+        """How far opening each gate moves the gradient, about; 0 but at first samples."""
+
+        def of_layer(sigma, free, size, first, c):
+            jump = jnp.where(free, (1 - sigma.slope) * c * size, 0.0)
+            return jnp.abs(jnp.zeros_like(c).at[first].add(jump))
+
+        sites = self.free, self.slopes, self.first, signal
+        return _per_layer(of_layer, net.activations, *sites)
+
+
+def _kinks(net: AbstractNet, x: Array, z: Sites, tolerance: float) -> _Kinks:
+    first, same = _sharing(net, x)
+    bounds = net.gradient_norms(x, tuple(jnp.ones_like(zl) for zl in z))
+
+    def is_near(sigma, w, zl, bound, first):
+        size = jnp.linalg.norm(w, axis=1)[None, :] * bound
+        return ((jnp.abs(zl) <= tolerance * size) & (not sigma.is_linear))[first]
+
+    near = _per_layer(is_near, net.activations, net.weights[:-1], z, bounds, first)
+
+    def sizes(opened):
+        def value(sigma, near, zl):
+            return jnp.where(near, 1.0 if opened else sigma.slope, sigma.gate(zl))
+
+        return net.gradient_norms(x, _per_layer(value, net.activations, near, z))
+
+    largest = sizes(opened=True)
+    alive = _per_layer(lambda n, q: n & (q > 0), near, largest)
+    own = _per_layer(lambda n, q: n & (q > 0), near, sizes(opened=False))
+    rises, falls = _awakened(net, x, alive, own)
+    free = _per_layer(lambda a, o, r, f: a & (o | (r & f)), alive, own, rises, falls)
+
+    def value(sigma, near, alive, rises, zl):
+        awake = jnp.where(alive & rises, 1.0, sigma.slope)
+        return jnp.where(near, awake, sigma.gate(zl))
+
+    fixed = _per_layer(value, net.activations, near, alive, rises, z)
+    return _Kinks(free, fixed, largest, first, same)
+
+
+def _awakened(net: AbstractNet, x: Array, alive: Mask, own: Mask) -> tuple[Mask, Mask]:
+    """Whether z becomes positive, and negative, as gates at kinks below it open, for the
+    samples that pass through no others. Such a z has no kink of its own: it is 0 wherever θ
+    is while they are closed, and has a sign as soon as one opens."""
+
+    def opening(alive, own):
+        return lambda z: (own | (alive & (z > 0))).astype(z.dtype)
+
+    positive = jax.tree.map(lambda w: jnp.maximum(w, 0), net)
+    negative = jax.tree.map(lambda w: jnp.minimum(w, 0), net)
+    gates = _per_layer(opening, alive, own)
+    rising = positive.forward(x, gates)[1]
+    passed = _per_layer(lambda gate, z: lambda _: gate(z), gates, rising)
+    falling = negative.forward(x, passed)[1]
+    return _per_layer(lambda z: z > 0, rising), _per_layer(lambda z: z < 0, falling)
+
+
+# Random parameters on which z are compared.
+_PROBES = 4
+
+
+def _sharing(net: AbstractNet, x: Array) -> tuple[Any, Any]:
+    """In each layer the first sample with the kinks of each, and whether on its side of
+    them: their z are proportional, wherever θ is. Tried at random places."""
+    flat, unravel = ravel_pytree(net)
+    shape = (_PROBES, flat.size)
+    places = jr.normal(jr.key(0), shape, jnp.float32).astype(flat.dtype)
+    # Not ReLUs, that no sample dies
+    bent = leaky_relu(0.5)
+    gates = [sigma if sigma.is_linear else bent for sigma in net.activations]
+    z = jax.vmap(lambda place: unravel(place).forward(x, gates)[1])(places)
+
+    def of_layer(z):
+        # Any sum over units will do; those of different places make up a vector.
+        weights = jnp.cos(jnp.arange(z.shape[-1], dtype=z.dtype))
+        rows = (z @ weights).T
+        length = jnp.linalg.norm(rows, axis=1, keepdims=True)
+        rows = rows / jnp.where(length > 0, length, 1.0)
+        side = rows[:, 0] > 0
+        rows = jnp.where(side[:, None], rows, -rows)
+        gaps = jnp.max(jnp.abs(rows[:, None] - rows[None, :]), axis=-1)
+        first = jnp.argmax(gaps <= 1000 * jnp.finfo(z.dtype).eps, axis=1)
+        return first, side == side[first]
+
+    found = [of_layer(zl) for zl in z]
+    return tuple(first for first, _ in found), tuple(same for _, same in found)
+
+
+class _Tangent(eqx.Module):
+    """z → a + gate · (z − z₀): the value of the activation, the derivative `gate`."""
+
+    a: Float[Array, "samples width"]
+    z0: Float[Array, "samples width"]
+    gate: Float[Array, "samples width"]
+
+    def __call__(self, z: Float[Array, "samples width"]) -> Float[Array, "samples width"]:
+        return self.a + self.gate * (z - self.z0)
+
+
+def _pullback(
+    net: AbstractNet, x: Array, z: Sites, gates: Sites, cotangent: Array
+) -> tuple[AbstractNet, Sites]:
+    """The gradient under these gates, and the signal that arrives at each activation."""
+
+    def outputs(net, values):
+        return net.forward(x, _per_layer(_Tangent, values, z, gates))[0]
+
+    values = _per_layer(lambda sigma, zl: sigma(zl), net.activations, z)
+    return jax.vjp(outputs, net, values)[1](cotangent)
+
+
+def _per_layer(function: Callable[..., Any], *parts: Any) -> tuple[Any, ...]:
+    """The function applied to the parts of each layer."""
+    return tuple(function(*each) for each in zip(*parts, strict=True))
+
+
+# --- Least squares in a box -----------------------------------------------------------
+
+# In units of the precision, relative to the largest gradients and jumps.
+_RESIDUAL = 20.0
+_INNER_RESIDUAL = 2.0
+_LINEARISATIONS = 30
+_STEPS = 1000
+
+
+def _least(
+    gradient_at: Callable[[Sites], tuple[Any, Sites]], start: Sites
+) -> tuple[Sites, Bool[Array, ""]]:
+    """The gates' openings in [0, 1] of least gradient, and whether they were found.
+
+    Gauss–Newton: exact at once where the gradient is affine in them, as with one hidden
+    layer, and quadratic where it is not: the gates that stay open or closed do not matter,
+    and what the others add to second order is orthogonal to the least gradient.
+    """
+    o, unravel = ravel_pytree(start)
+    eps = jnp.finfo(o.dtype).eps
+
+    def value(o: Vector) -> tuple[Vector, Vector]:
+        gradient, jumps = gradient_at(unravel(o))
+        return ravel_pytree(gradient)[0], ravel_pytree(jumps)[0]
+
+    gradient, jumps = value(o)
+    unit = _nonzero(jnp.maximum(norm(gradient), jnp.max(jumps)))
+
+    def improve(carry: tuple[Vector, Scalar, Array]) -> tuple[Vector, Scalar, Array]:
+        o, _, i = carry
+        y, linear, jumps = jax.linearize(value, o, has_aux=True)
+        transpose = jax.linear_transpose(linear, o)
+        # Each gate in units of what it does; those that do nothing stay.
+        size = jumps / unit
+        size = jnp.where(size > 100 * eps, size, 0.0)
+        inverse = jnp.where(size > 0, 1 / _nonzero(size), 0.0)
+        y = y / unit
+        best, residual = _box_least_squares(
+            lambda v: linear(inverse * v) / unit,
+            lambda w: inverse * transpose(w / unit)[0],
+            y,
+            size * o,
+            size,
+            _INNER_RESIDUAL * eps,
+        )
+        change = jnp.where(size > 0, inverse * best - o, 0.0)
+        slope = y @ linear(change) / unit
+        square = y @ y
+        rounding = (_RESIDUAL * eps) ** 2 + _RESIDUAL * eps * jnp.sqrt(square)
+
+        def too_far(t: Scalar) -> Array:
+            moved = value(o + t * change)[0] / unit
+            return (moved @ moved > square + 1e-4 * t * slope + rounding) & (t > eps)
+
+        t = jax.lax.while_loop(too_far, lambda t: t / 2, jnp.ones((), o.dtype))
+        return jnp.clip(o + t * change, 0, 1), residual, i + 1
+
+    def going(carry: tuple[Vector, Scalar, Array]) -> Array:
+        _, residual, i = carry
+        return (residual > _RESIDUAL * eps) & (i < _LINEARISATIONS)
+
+    begin = o, jnp.full_like(unit, jnp.inf), jnp.asarray(0, jnp.int32)
+    o, residual, _ = jax.lax.while_loop(going, improve, begin)
+    return unravel(o), residual <= _RESIDUAL * eps
+
+
+def _box_least_squares(
+    matvec: Callable[[Vector], Vector],
+    adjoint: Callable[[Vector], Vector],
+    y0: Vector,
+    x0: Vector,
+    upper: Vector,
+    tolerance: Any,
+) -> tuple[Vector, Scalar]:
+    """argmin ½‖y0 + A (x − x0)‖² over 0 ≤ x ≤ upper, and how far x0 was from being it.
+
+    Conjugate gradients on the coordinates inside the box; a step that would leave it ends
+    at the wall and is followed by a projected gradient step, which gathers those that stay
+    there; they are let go once that promises more (Dostál's MPRGP).
+    """
+
+    def gradient(x: Vector) -> Vector:
+        return adjoint(y0 + matvec(x - x0))
+
+    def distance(x: Vector, r: Vector) -> Scalar:
+        return jnp.max(jnp.abs(x - jnp.clip(x - r, 0, upper)))
+
+    def inside(x: Vector, r: Vector) -> Vector:
+        return jnp.where((x > 0) & (x < upper), r, 0.0)
+
+    def going(carry: tuple[Vector, Vector, Vector, Scalar, Array]) -> Array:
+        x, r, _, _, i = carry
+        return (distance(x, r) > tolerance) & (i < _STEPS)
+
+    def step(
+        carry: tuple[Vector, Vector, Vector, Scalar, Array],
+    ) -> tuple[Vector, Vector, Vector, Scalar, Array]:
+        x, r, p, largest, i = carry
+        free = inside(x, r)
+        inwards = jnp.where(x <= 0, jnp.minimum(r, 0), 0)
+        inwards += jnp.where(x >= upper, jnp.maximum(r, 0), 0)
+        reduced = jnp.clip(free, (x - upper) * largest, x * largest)
+        staying = inwards @ inwards <= reduced @ free
+        d = jnp.where(staying, p, inwards)
+        image = matvec(d)
+        curvature = image @ image
+        # The largest eigenvalue of AᵀA as far as it was met
+        largest = jnp.maximum(largest, curvature / _nonzero(d @ d))
+        length = jnp.where(curvature > 0, r @ d / _nonzero(curvature), 0.0)
+        wall = jnp.where(d > 0, x, x - upper) / _nonzero(d)
+        room = jnp.min(jnp.where(d != 0, wall, jnp.inf))
+        fits = length <= room
+        length = jnp.minimum(length, room)
+        back = adjoint(image)
+        x = jnp.clip(x - length * d, 0, upper)
+        projected = jnp.clip(x - inside(x, r - length * back) / largest, 0, upper)
+        x = jnp.where(staying & ~fits, projected, x)
+        r = gradient(x)
+        free = inside(x, r)
+        conjugate = free - (free @ back) / _nonzero(curvature) * d
+        p = jnp.where(staying & fits, conjugate, free)
+        return x, r, p, largest, i + 1
+
+    r = adjoint(y0)
+    one = jnp.ones((), x0.dtype)
+    begin = x0, r, inside(x0, r), one, jnp.asarray(0, jnp.int32)
+    x, *_ = jax.lax.while_loop(going, step, begin)
+    return x, distance(x0, r)
+
+
+def _nonzero(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """x, 1 where it is 0: a divisor."""
+    return jnp.where(x == 0, 1.0, x)
