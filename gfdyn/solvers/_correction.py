@@ -23,6 +23,7 @@ from ._gates import (
     per_layer,
     preactivations,
     returning,
+    standing_values,
     without,
 )
 from ._settle import settle
@@ -34,6 +35,8 @@ from ._span import Outcome, Span, rounding_of
 # fast it may change.
 _SAFETY = 0.8
 _SMALLEST, _LARGEST = 0.2, 2.0
+# A gate may have been caught if its own flip drives z back by this part of the way.
+_PUSH = 0.5
 
 
 def correct(
@@ -70,6 +73,7 @@ def correct(
         flow, moved.position, beyond, span.lines, span.allowance.position
     )
     back = returning(gates, last, preactivations(flow, along, beyond))
+    back = per_layer(jnp.logical_and, back, _holding(span, turned, times))
     tried = captured(beyond, span.lines.with_sharers(back))
     settled = settle(
         flow,
@@ -126,6 +130,23 @@ def correct(
         # The linearisation, three ways back through it, two looks at z
         cost=3 + cost + settled.cost,
     )
+
+
+def _holding(span: Span, turned: Sites, times: Sites) -> Mask:
+    """The sites that their own flip drives back, by a good part of how far they are beyond
+    their kinks; others return because of all flips together, and do not slide."""
+    net, z = constant((span.flow.point(span.leg.end.position), span.leg.motion.z))
+    norms = net.gradient_norms(
+        span.flow.problem.data.x, standing_values(net, span.gates, z)
+    )
+
+    def holds(
+        on: Array, turn: Array, time: Array, jump: Array, n: Array, z: Array
+    ) -> Array:
+        attracts = jnp.where(on, -turn, turn) >= 0
+        return attracts & (time * jump * n >= _PUSH * jnp.abs(z))
+
+    return per_layer(holds, span.gates.on, turned, times, span.jumps, norms, z)
 
 
 def _without_shadows(span: Span, last: Mask, times: Sites) -> tuple[Mask, Sites]:

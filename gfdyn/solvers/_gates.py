@@ -94,6 +94,14 @@ def preactivations(flow: AbstractFlow, position: Any, gates: GateState) -> Sites
     return net.forward(x, _held(net, gates, zeros_at(x, gates)))[1]
 
 
+def standing_values(net: AbstractNet, gates: GateState, z: Sites) -> Sites:
+    """The factor of each gate on z; sliding ones stand at `off`."""
+    return tuple(
+        jnp.where(jnp.where(f, o, zl > 0), 1.0, sigma.slope).astype(zl.dtype)
+        for sigma, f, o, zl in zip(net.activations, gates.frozen, gates.on, z, strict=True)
+    )
+
+
 def kink_sizes(
     flow: AbstractFlow,
     position: Any,

@@ -28,6 +28,7 @@ from ._gates import (
     nonzero,
     per_layer,
     preactivations,
+    standing_values,
     zeros_at,
 )
 from ._lines import Lines
@@ -217,6 +218,9 @@ def _solve_normal(
     # The same without derivatives, for the iteration
     fixed = linearise(constant(net), constant(x), gates)
     nowhere = jnp.zeros_like(at.outputs)
+    values = standing_values(constant(net), gates, fixed.z)
+    scales = constant(constant(net).gradient_norms(x, values))
+    scales = per_layer(lambda s: nonzero(s**2), scales)
 
     def normal(nu: Sites, at: Linearisation = at) -> Sites:
         step, _ = at.pullback(nowhere, masked(held, nu))
@@ -225,11 +229,11 @@ def _solve_normal(
         return per_layer(jnp.where, held, pushed, nu)
 
     def exactly(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
-        return _conjugate_gradients(matvec, b, jnp.zeros_like(error))[0]
+        return _conjugate_gradients(matvec, b, scales, jnp.zeros_like(error))[0]
 
     right = masked(held, wanted(at))
     nu, products, converged = _conjugate_gradients(
-        lambda nu: normal(nu, fixed), constant(right), constant(error)
+        lambda nu: normal(nu, fixed), constant(right), scales, constant(error)
     )
     # Zero, but for its derivative.
     rest = per_layer(jnp.subtract, right, normal(nu))
@@ -249,16 +253,18 @@ def _solve_normal(
 
 
 def _conjugate_gradients(
-    matvec: Callable[[Sites], Sites], b: Sites, error: Scalar
+    matvec: Callable[[Sites], Sites], b: Sites, scales: Sites, error: Scalar
 ) -> tuple[Sites, Array, Array]:
-    """x with A x = b, A = J Jᵀ, b in its range; the products it took; whether it converged
-    (or came as far as 1 % of b at least).
+    """x with A x = b, A = J Jᵀ, b in its range, with about A's diagonal to scale it by; the
+    products it took; whether it converged (or came as far as 1 % of b at least).
 
     Ends when a step gains less than `error` in ‖Jᵀx‖ (the energy norm), or at rounding:
     once the residual is down to it, a further step divides rounding by rounding.
     """
     eps = jnp.finfo(b[0].dtype).eps
-    rounding = (_CG_RESIDUAL * eps) ** 2 * _inner(b, b)
+
+    def scaled(residual: Sites) -> Sites:
+        return per_layer(jnp.divide, residual, scales)
 
     def going(carry: tuple[Sites, Sites, Sites, Array, Array, Array]) -> Array:
         *_, square, gain, i = carry
@@ -273,14 +279,17 @@ def _conjugate_gradients(
         alpha = jnp.where(curvature > 0, square / nonzero(curvature), 0.0)
         x = _axpy(alpha, direction, x)
         residual = _axpy(-alpha, image, residual)
-        next_square = jnp.where(curvature > 0, _inner(residual, residual), 0.0)
-        direction = _axpy(next_square / nonzero(square), direction, residual)
+        step = scaled(residual)
+        next_square = jnp.where(curvature > 0, _inner(residual, step), 0.0)
+        direction = _axpy(next_square / nonzero(square), direction, step)
         return x, residual, direction, next_square, alpha * square, i + 1
 
     zeros = tuple(jnp.zeros_like(entry) for entry in b)
     infinite = jnp.full_like(error, jnp.inf)
-    size = _inner(b, b)
-    start = (zeros, b, b, size, infinite, jnp.asarray(0, jnp.int32))
+    first = scaled(b)
+    size = _inner(b, first)
+    rounding = (_CG_RESIDUAL * eps) ** 2 * size
+    start = (zeros, b, first, size, infinite, jnp.asarray(0, jnp.int32))
     x, _, _, square, _, i = jax.lax.while_loop(going, step, start)
     return x, i, (i < _CG_STEPS) | (square < 1e-4 * size)
 
