@@ -99,6 +99,8 @@ def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
         position = flow.start(net)
         state = State(position, jnp.zeros((), dtype))
         solver_state, size = task.solver.init(flow, state, dt0)
+        # Python's own numbers would become arrays, and the next portion compile again.
+        solver_state = jax.tree.map(_as_array, solver_state)
         ledger = open_ledger(flow, position)
         minus_infinity = jnp.asarray(-jnp.inf, dtype)
         zero = jnp.asarray(0, jnp.int32)
@@ -133,6 +135,10 @@ def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
             result=choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
             done=~finite | nothing_to_do,
         )
+
+
+def _as_array(leaf: Any) -> Any:
+    return jnp.asarray(leaf) if isinstance(leaf, bool | int | float) else leaf
 
 
 @eqx.filter_jit

@@ -96,16 +96,17 @@ class Span(eqx.Module):
 
     def beyond(self) -> tuple[Mask, Sites]:
         """The sites beyond their kinks at the end, and for how long each was there."""
-        looks = [self.margins(self.first.z)]
-        for i in range(1, _PARTS):
-            looks.append(self.margins_at(self.size * (i / _PARTS)))
-        looks.append(self.margins(self.leg.motion.z))
-        parts = [
-            per_layer(_negative_part, a, b)
-            for a, b in zip(looks[:-1], looks[1:], strict=True)
-        ]
-        times = per_layer(lambda *p: self.size / _PARTS * sum(p), *parts)
-        return per_layer(lambda m: m < 0, looks[-1]), times
+        fractions = jnp.arange(1, _PARTS, dtype=self.size.dtype) / _PARTS
+        inner = jax.lax.map(lambda f: self.margins_at(f * self.size), fractions)
+        first, last = self.margins(self.first.z), self.margins(self.leg.motion.z)
+
+        def time_beyond(first: Array, inner: Array, last: Array) -> Array:
+            looks = jnp.concatenate([first[None], inner, last[None]])
+            parts = _negative_part(looks[:-1], looks[1:])
+            return self.size / _PARTS * jnp.sum(parts, axis=0)
+
+        times = per_layer(time_beyond, first, inner, last)
+        return per_layer(lambda m: m < 0, last), times
 
     def crossed(self, margins: Sites) -> Mask:
         """Of the sites beyond their kinks the one furthest beyond, and all that share it.
@@ -210,20 +211,23 @@ def _first_time(bad: Callable[[Scalar], Bool[Array, ""]], size: Scalar) -> Scala
     """The first time in (0, size] at which `bad` holds, from above; `size` if none does.
 
     Looked for at the ends of some parts of the step, then by bisection in the first bad
-    one.
+    one; in a single loop, so that `bad` is compiled once.
     """
-    ends = size * jnp.arange(1, _PARTS + 1, dtype=size.dtype) / _PARTS
-    is_bad = jax.lax.map(bad, ends)
-    part = jnp.argmax(is_bad).astype(size.dtype)
-    low, high = size * part / _PARTS, size * (part + 1) / _PARTS
 
-    def halve(_: Array, bounds: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
-        low, high = bounds
-        middle = 0.5 * (low + high)
-        is_bad = bad(middle)
-        return jnp.where(is_bad, low, middle), jnp.where(is_bad, middle, high)
+    def going(carry: tuple[Array, Scalar, Scalar, Array]) -> Array:
+        i, _, _, found = carry
+        return i < jnp.where(found, _PARTS + _BISECTIONS, _PARTS)
 
-    def bisect() -> Scalar:
-        return jax.lax.fori_loop(0, _BISECTIONS, halve, (low, high))[1]
+    def look(
+        carry: tuple[Array, Scalar, Scalar, Array],
+    ) -> tuple[Array, Scalar, Scalar, Array]:
+        i, low, high, found = carry
+        end = size * (i + 1).astype(size.dtype) / _PARTS
+        time = jnp.where(found, 0.5 * (low + high), end)
+        is_bad = bad(time)
+        low = jnp.where(is_bad, low, time)
+        high = jnp.where(is_bad, time, high)
+        return i + 1, low, high, found | is_bad
 
-    return jax.lax.cond(jnp.any(is_bad), bisect, lambda: size)
+    start = (jnp.asarray(0), jnp.zeros_like(size), size, jnp.asarray(False))
+    return jax.lax.while_loop(going, look, start)[2]
