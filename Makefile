@@ -17,7 +17,7 @@ types: .venv/installed-test
 	$(BIN)/pyright
 
 tests: .venv/installed-test
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/work_precision.py

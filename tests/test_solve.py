@@ -12,6 +12,8 @@ import pytest
 from fixtures import all_active, distance, linear_problem, rows, sliding, tight
 
 import gfdyn as gf
+from gfdyn._integrate import advance, begin
+from gfdyn._solve import _make_task
 
 
 @pytest.fixture
@@ -319,6 +321,19 @@ class TestTransformations:
             run(1, 0.2, 1e-5, flow)
             assert first > 0 and len(traces) == first
             traces.clear()
+
+    @pytest.mark.parametrize("solver", [gf.solvers.Adaptive(), gf.solvers.ExactKinks()])
+    def test_portions_share_a_program(self, solver):
+        """What the loop gives back has the structure of what it starts from."""
+        problem, net = sliding()
+        task = _make_task(
+            gf.GradientFlow(problem), net, 1.0, [1.0], 0, solver, (), 0.0, 9, "reverse"
+        )
+        start = begin(task, net, None)
+        after = eqx.filter_eval_shape(advance, task, start, jnp.asarray(2))
+        arrays = eqx.filter(start, eqx.is_array)
+        later = eqx.filter(after, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+        assert jax.tree.structure(arrays) == jax.tree.structure(later)
 
     def test_vmap_over_nets_and_data(self):
         data = [gf.data.teacher(6, [3, 2, 1], key=jax.random.key(i)) for i in range(3)]
