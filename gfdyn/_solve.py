@@ -25,7 +25,7 @@ from ._trajectory import (
 )
 from .flows import AbstractFlow
 from .nets import AbstractNet
-from .solvers import AbstractSolver, Adaptive
+from .solvers import AbstractSolver, ExactKinks
 from .stopping import AbstractStop
 
 
@@ -39,7 +39,7 @@ def solve(
     net: AbstractNet,
     t1: ArrayLike | None = None,
     *,
-    ts: ArrayLike | Sequence[float] | AcceptedSteps | None = None,
+    ts: ArrayLike | Sequence[ArrayLike] | AcceptedSteps | None = None,
     record: Mapping[str, Measure] | None = None,
     kinks: int = 0,
     solver: AbstractSolver | None = None,
@@ -63,10 +63,11 @@ def solve(
         record: quantities to measure at the saves, `{name: function(problem, net)}`.
         kinks: how many events at kinks to keep, and with them the gates at the saves;
             0 for neither.
-        solver: how to integrate.
+        solver: how to integrate; `gf.solvers.ExactKinks()` if None.
 
     Other arguments:
-        stop: conditions of `gf.stopping` that end the solve before t1.
+        stop: conditions of `gf.stopping` that end the solve before t1, with the step in
+            which one is met; that time has no derivative.
         t0: where the clock starts. Flows are autonomous: leave it at 0.
         dt0: first step size to try; one that moves θ by about 1 % if None.
         max_steps: most attempted steps.
@@ -113,7 +114,7 @@ def _make_task(
             "wrap the problem as gf.GradientFlow(problem)."
         )
     flow.check(net)
-    chosen = Adaptive() if solver is None else solver
+    chosen = ExactKinks() if solver is None else solver
     if not isinstance(chosen, AbstractSolver):
         raise TypeError(
             f"solver must be one of gf.solvers, got {chosen!r}; a diffrax solver goes "

@@ -2,6 +2,9 @@
 
 A plateau is not convergence: near a saddle the gradient is small too. The conditions are
 scale-free, and the trajectory names the one that ended it.
+
+A solve ends with the step in which a condition is met. That time is not differentiable;
+solve to a fixed time, and take dt/dp = −(∂R/∂p)/(∂R/∂t) of a risk that is reached.
 """
 
 import abc

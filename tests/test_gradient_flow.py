@@ -178,3 +178,15 @@ def test_any_net_written_against_gates_flows():
     assert traj.certificate.balance_drift <= 10 * 1e-8
     assert traj.final_risk < 0.8 * traj.initial_risk
     assert "b1" in traj.to_xarray()
+
+
+def test_a_flow_may_be_made_inside_jit():
+    problem, net = sliding()
+
+    @jax.jit
+    def speed(net):
+        flow = gf.GradientFlow(problem, weight_decay=0.1)
+        return gf.nets.norm(flow.velocity(net).position)
+
+    outside = gf.GradientFlow(problem, weight_decay=0.1).velocity(net).position
+    np.testing.assert_allclose(speed(net), gf.nets.norm(outside), rtol=1e-12)

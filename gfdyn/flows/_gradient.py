@@ -8,6 +8,7 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._problem import Problem, check_fit
@@ -53,7 +54,7 @@ class GradientFlow(AbstractFlow):
         """
         if clock not in ("physical", "loss", "arc"):
             raise ValueError(f"clock={clock!r}; use 'physical', 'loss' or 'arc'.")
-        if is_concrete(weight_decay) and not jnp.asarray(weight_decay) >= 0:
+        if is_concrete(weight_decay) and not np.asarray(weight_decay) >= 0:
             raise ValueError(f"weight_decay={weight_decay} must be 0 or positive.")
         self.problem = problem
         # A plain zero stays one, so that without a penalty none is computed; any other

@@ -33,8 +33,8 @@ from ._span import Outcome, Span, rounding_of
 
 # What the size of the next step is held below, relative to what the error allows, and how
 # fast it may change.
-_SAFETY = 0.8
-_SMALLEST, _LARGEST = 0.2, 2.0
+_SAFETY = 0.7
+_SMALLEST, _LARGEST = 0.2, 1.3
 # A gate may have been caught if its own flip drives z back by this part of the way.
 _PUSH = 0.5
 
