@@ -208,6 +208,24 @@ def test_what_goes_wrong_at_kinks_has_a_name(converged, instant, name):
         gf.solve(flow, net, t1=1.0, ts=[0.0, 1.0], solver=solver)
 
 
+@pytest.mark.slow
+def test_kinks_that_undo_each_other_do_not_stop_time():
+    """On the way a sample passes the first layer through sliding neurons alone, and the
+    kinks of the second follow from theirs: each may undo what another has decided."""
+    rng = np.random.default_rng(3)
+    data = gf.Dataset(rng.normal(size=(20, 3)), rng.normal(size=(20, 1)))
+    flow = gf.EscapeFlow(gf.Problem(data, gf.losses.squared))
+    net = gf.nets.MLP([3, 8, 8, 1], key=jax.random.key(3), scale=0.5)
+    net = gf.nets.scaled_to_norm(net, 1e-4)
+    risks = []
+    for rtol in (1e-3, 1e-7):
+        solver = gf.solvers.ExactKinks(rtol=rtol)
+        traj = gf.solve(flow, net, t1=80.0, ts=[80.0], solver=solver, max_steps=5000)
+        risks.append(float(traj.final_risk))
+    assert abs(risks[0] - risks[1]) <= 1e-2 * risks[1]
+    assert traj.certificate.energy_residual <= 1e-4
+
+
 def test_samples_on_one_line_are_found():
     rng = np.random.default_rng(3)
     base = rng.normal(size=(3, 4))

@@ -20,6 +20,7 @@ from ._gates import (
     flips,
     linearise,
     masked,
+    nowhere,
     per_layer,
     preactivations,
     returning,
@@ -127,6 +128,7 @@ def correct(
         gates=after,
         motion=motion,
         since=constant(times),
+        crossed=nowhere(after),
         # The linearisation, three ways back through it, two looks at z
         cost=3 + cost + settled.cost,
     )

@@ -15,11 +15,13 @@ from ._base import AbstractSolver, GateChanges, Scalar, Step
 from ._correction import correct
 from ._gates import (
     GateState,
+    Mask,
     Sites,
     any_of,
     count,
     kink_sizes,
     live_gates,
+    nowhere,
     per_layer,
     without,
     zeros_at,
@@ -40,6 +42,8 @@ _SLIDING_FRACTION = 3e-3
 # What matters is judged over the longest of the last steps, each forgotten by this factor:
 # a step cut short by an event must not set gates free that the next one needs.
 _MEMORY = 0.9
+# A step that is cut to this part of its length takes next to no time.
+_INSTANT = 1e-6
 # In networks with so few gates the multipliers of those that slide are solved for at each
 # stage, and kinks located where correcting for them is not accurate enough.
 _SMALL_NETWORK = 4096
@@ -111,8 +115,18 @@ class ExactKinks(AbstractSolver):
             dt0 = self.steps.first_size(flow, state, first.velocity)
         dt0 = jax.lax.stop_gradient(dt0)
         controller = self.steps.start_controller(dt0)
-        pressed = jnp.asarray(False)
-        start = _KinkState(controller, gates, lines, first, nothing, dt0, pressed)
+        none = nowhere(gates)
+        start = _KinkState(
+            controller,
+            gates,
+            lines,
+            motion=first,
+            nu_rate=nothing,
+            horizon=dt0,
+            pressed=jnp.asarray(False),
+            decided=none,
+            undecided=none,
+        )
         return start, dt0
 
     def follows_kinks(self, net: AbstractNet) -> bool:
@@ -190,6 +204,7 @@ class ExactKinks(AbstractSolver):
                 gates=gates,
                 motion=span.leg.motion,
                 since=per_layer(jnp.zeros_like, span.first.z),
+                crossed=nowhere(gates),
                 cost=jnp.zeros_like(span.size),
             )
 
@@ -234,6 +249,7 @@ class ExactKinks(AbstractSolver):
         has_kink = tuple(jnp.asarray(not sigma.is_linear) for sigma in net.activations)
         frozen = per_layer(matters, jumps, gates.sliding, has_kink)
         frozen = before.lines.with_sharers(frozen)
+        frozen = without(frozen, before.lines.with_sharers(before.undecided))
         sliding = per_layer(jnp.logical_and, gates.sliding, frozen)
         on = per_layer(
             lambda was, on, z: jnp.where(was, on, z > 0),
@@ -270,6 +286,11 @@ class _KinkState(eqx.Module):
     horizon: Scalar
     # Whether the last attempt was rejected for its kinks
     pressed: Bool[Array, ""]
+    # The sites decided on in steps of next to no length just now, and those that came up
+    # there again: where kinks depend on each other, each may undo what another decides.
+    # These stay live until time has passed.
+    decided: Mask
+    undecided: Mask
 
 
 def _after(
@@ -295,9 +316,22 @@ def _after(
         after,
         (before.gates, before.motion, before.nu_rate),
     )
-    pressed = verdict.accepted & ~outcome.accepted
+    instant = outcome.size <= _INSTANT * size
+
+    def through_instant(now: Mask, old: Mask) -> Mask:
+        return per_layer(lambda n, o: jnp.where(accepted, (n | o) & instant, o), now, old)
+
+    again = per_layer(jnp.logical_and, outcome.crossed, before.decided)
     return _KinkState(
-        verdict.controller, kept, before.lines, motion, nu_rate, horizon, pressed
+        verdict.controller,
+        kept,
+        before.lines,
+        motion,
+        nu_rate,
+        horizon,
+        pressed=verdict.accepted & ~outcome.accepted,
+        decided=through_instant(outcome.crossed, before.decided),
+        undecided=through_instant(again, before.undecided),
     )
 
 

@@ -182,6 +182,11 @@ def per_layer(function: Callable[..., Array], *sites: Any) -> tuple[Array, ...]:
     return tuple(function(*arrays) for arrays in zip(*sites, strict=True))
 
 
+def nowhere(gates: GateState) -> Mask:
+    """No site."""
+    return per_layer(jnp.zeros_like, gates.on)
+
+
 def masked(mask: Mask, sites: Sites) -> Sites:
     """The values at the sites of the mask, 0 elsewhere."""
     return per_layer(lambda m, s: jnp.where(m, s, 0.0), mask, sites)

@@ -10,6 +10,7 @@ from ._gates import (
     any_of,
     captured,
     flipped,
+    nowhere,
     per_layer,
     preactivations,
     returning,
@@ -70,8 +71,7 @@ def _cut(
         rates = z_rates(flow, position, beyond, there.velocity)
         return lines.with_sharers(returning(gates, crossed, rates))
 
-    nothing = per_layer(jnp.zeros_like, crossed)
-    slides = constant(jax.lax.cond(any_of(crossed), caught, lambda: nothing))
+    slides = constant(jax.lax.cond(any_of(crossed), caught, lambda: nowhere(gates)))
     end = settle(
         flow,
         inside.position,
@@ -91,5 +91,6 @@ def _cut(
         gates=end.gates,
         motion=end.motion,
         since=per_layer(jnp.zeros_like, span.first.z),
+        crossed=crossed,
         cost=corrected.cost + cost + 1 + end.cost + _BISECTION_COST,
     )

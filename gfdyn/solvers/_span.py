@@ -54,6 +54,8 @@ class Outcome(eqx.Module):
     motion: Motion
     # How long before its end gates have changed
     since: Sites
+    # The sites at whose kinks it was cut
+    crossed: Mask
     # In field evaluations
     cost: Scalar
 
