@@ -93,9 +93,7 @@ def _random(
 
 
 def _digits(name: str, widths: list[int], samples: int, t1: float) -> Case:
-    digits = gf.data.digits()
-    data = gf.Dataset(digits.x[:samples], digits.y[:samples])
-    problem = gf.Problem(data, gf.losses.cross_entropy)
+    problem = gf.Problem(gf.data.digits(samples), gf.losses.cross_entropy)
     rng = np.random.default_rng(0)
     shapes = list(zip(widths[1:], widths[:-1], strict=True))
     weights = [rng.normal(size=(b, a)) * 0.5 / np.sqrt(a) for b, a in shapes]

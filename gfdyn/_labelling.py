@@ -93,7 +93,7 @@ def _label_record(name: str, record: Any, net: nets.AbstractNet) -> dict[str, An
 
 
 def _label_kinks(kinks: Kinks) -> dict[str, Any]:
-    """The events along the dim `event`, and of each hidden layer its gates."""
+    """The events along the dim `kink`, and of each hidden layer its gates."""
     kind = np.asarray(kinks.kinds)[np.asarray(kinks.kind)]
     events = {name: getattr(kinks, name) for name in ("time", "layer", "unit", "sample")}
     named: dict[str, Any] = {

@@ -24,7 +24,8 @@ from ._gates import (
     per_layer,
     preactivations,
     returning,
-    standing_values,
+    standing,
+    values_of,
     without,
 )
 from ._settle import settle
@@ -68,14 +69,7 @@ def correct(
     turned = flips(net, gates, leg.motion.signal)
     moved = _displaced(flow, end, leg.motion, pulled_back(times_of(turned)))
 
-    # Where that leads along the kinks which slide already decides on captures.
-    beyond = flipped(gates, last)
-    along, cost = back_to_kinks(
-        flow, moved.position, beyond, span.lines, span.allowance.position
-    )
-    back = returning(gates, last, preactivations(flow, along, beyond))
-    back = per_layer(jnp.logical_and, back, _holding(span, turned, times))
-    tried = captured(beyond, span.lines.with_sharers(back))
+    tried, cost = _gates_beyond(span, moved.position, last, turned, times)
     settled = settle(
         flow,
         moved.position,
@@ -134,13 +128,25 @@ def correct(
     )
 
 
+def _gates_beyond(
+    span: Span, moved: Any, last: Mask, turned: Sites, times: Sites
+) -> tuple[GateState, Scalar]:
+    """The gates after the crossings, captured where the displaced position, along the kinks
+    that slide already, is back over the kink; and what that cost, in field evaluations."""
+    flow, gates = span.flow, span.gates
+    beyond = flipped(gates, last)
+    along, cost = back_to_kinks(flow, moved, beyond, span.lines, span.allowance.position)
+    back = returning(gates, last, preactivations(flow, along, beyond))
+    back = per_layer(jnp.logical_and, back, _holding(span, turned, times))
+    return captured(beyond, span.lines.with_sharers(back)), cost
+
+
 def _holding(span: Span, turned: Sites, times: Sites) -> Mask:
     """The sites that their own flip drives back, by a good part of how far they are beyond
     their kinks; others return because of all flips together, and do not slide."""
     net, z = constant((span.flow.point(span.leg.end.position), span.leg.motion.z))
-    norms = net.gradient_norms(
-        span.flow.problem.data.x, standing_values(net, span.gates, z)
-    )
+    x = span.flow.problem.data.x
+    norms = net.gradient_norms(x, values_of(net, standing(span.gates, z), x.dtype))
 
     def holds(
         on: Array, turn: Array, time: Array, jump: Array, n: Array, z: Array

@@ -94,11 +94,16 @@ def preactivations(flow: AbstractFlow, position: Any, gates: GateState) -> Sites
     return net.forward(x, _held(net, gates, zeros_at(x, gates)))[1]
 
 
-def standing_values(net: AbstractNet, gates: GateState, z: Sites) -> Sites:
-    """The factor of each gate on z; sliding ones stand at `off`."""
+def standing(gates: GateState, z: Sites) -> Mask:
+    """The gates that are on, held there or live; sliding ones stand at `off`."""
+    return per_layer(lambda f, o, zl: jnp.where(f, o, zl > 0), gates.frozen, gates.on, z)
+
+
+def values_of(net: AbstractNet, on: Mask, dtype: Any) -> Sites:
+    """The factor on z of each gate: 1 where it is on, the activation's slope elsewhere."""
     return tuple(
-        jnp.where(jnp.where(f, o, zl > 0), 1.0, sigma.slope).astype(zl.dtype)
-        for sigma, f, o, zl in zip(net.activations, gates.frozen, gates.on, z, strict=True)
+        jnp.where(o, 1.0, sigma.slope).astype(dtype)
+        for sigma, o in zip(net.activations, on, strict=True)
     )
 
 
@@ -117,14 +122,8 @@ def kink_sizes(
     that parameters moving by `reach` could then open count as on for the signal.
     """
     net, x = flow.point(position), flow.problem.data.x
-    on = tuple(
-        jnp.where(f, o | s, zl > 0)
-        for f, o, s, zl in zip(gates.frozen, gates.on, gates.sliding, z, strict=True)
-    )
-    values = tuple(
-        jnp.where(o, 1.0, sigma.slope).astype(zl.dtype)
-        for sigma, o, zl in zip(net.activations, on, z, strict=True)
-    )
+    on = either(standing(gates, z), gates.sliding)
+    values = values_of(net, on, x.dtype)
     norms = net.gradient_norms(x, values)
     open_norms = net.gradient_norms(x, tuple(jnp.ones_like(v) for v in values))
     revived = tuple(

@@ -28,7 +28,8 @@ from ._gates import (
     nonzero,
     per_layer,
     preactivations,
-    standing_values,
+    standing,
+    values_of,
     zeros_at,
 )
 from ._lines import Lines
@@ -125,13 +126,13 @@ def gate_values(flow: AbstractFlow, position: Any, gates: GateState, lines: Line
     exactly = jnp.zeros((), x.dtype)
     here = motion(flow, position, gates, lines, zeros_at(x, gates), exactly)
     openness = here.openness(net, lines)
-    values = []
-    for i, sigma in enumerate(net.activations):
-        z = here.z[i]
-        on = jnp.where(gates.frozen[i], gates.on[i], z > 0).astype(z.dtype)
-        share = jnp.where(gates.sliding[i], jnp.clip(openness[i], 0.0, 1.0), on)
-        values.append(sigma.slope + (1 - sigma.slope) * share)
-    return tuple(values)
+    values = values_of(net, standing(gates, here.z), x.dtype)
+    return tuple(
+        jnp.where(slides, sigma.slope + (1 - sigma.slope) * jnp.clip(o, 0.0, 1.0), value)
+        for sigma, slides, o, value in zip(
+            net.activations, gates.sliding, openness, values, strict=True
+        )
+    )
 
 
 def z_rates(flow: AbstractFlow, position: Any, gates: GateState, velocity: State) -> Sites:
@@ -218,7 +219,7 @@ def _solve_normal(
     # The same without derivatives, for the iteration
     fixed = linearise(constant(net), constant(x), gates)
     nowhere = jnp.zeros_like(at.outputs)
-    values = standing_values(constant(net), gates, fixed.z)
+    values = values_of(constant(net), standing(gates, fixed.z), x.dtype)
     scales = constant(constant(net).gradient_norms(x, values))
     scales = per_layer(lambda s: nonzero(s**2), scales)
 
