@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .data import Dataset
-from .losses import AbstractLoss
+from .losses import AbstractLoss, linear
 from .nets import AbstractNet
 
 
@@ -99,6 +99,15 @@ class Problem(eqx.Module):
     def localized_risk(self, net: AbstractNet) -> Scalar:
         r"""$\mathcal L_0(\theta) = \langle G, f_\theta(X)\rangle$ (Bantzis et al.)."""
         return jnp.sum(self.cost_gradient_at_zero * self.outputs(net))
+
+    def localized(self) -> "Problem":
+        r"""The problem whose risk is $\mathcal L_0$: the same inputs, a linear loss.
+
+        Whatever takes a problem then sees the first saddle alone: its gradient flow
+        (which blows up in finite time for L > 2), its Clarke subdifferential.
+        """
+        towards = Dataset(self.data.x, -self.cost_gradient_at_zero)
+        return Problem(towards, linear, reduction="sum")
 
 
 def check_fit(problem: Problem, net: AbstractNet) -> None:

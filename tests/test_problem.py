@@ -57,6 +57,7 @@ def test_risk_and_localized_risk(loss, reduction, activation):
     np.testing.assert_allclose(problem.risk(net), reference.risk(*args), rtol=1e-12)
     expected = reference.localized_risk(*args)
     np.testing.assert_allclose(problem.localized_risk(net), expected, rtol=1e-12)
+    np.testing.assert_allclose(problem.localized().risk(net), expected, rtol=1e-12)
 
 
 @losses
