@@ -5,11 +5,13 @@ from importlib.metadata import version as _version
 from . import (
     data as data,
     diagnostics as diagnostics,
+    escape as escape,
     flows as flows,
     losses as losses,
     nets as nets,
     solvers as solvers,
     stopping as stopping,
+    theory as theory,
 )
 from ._certificate import Certificate as Certificate
 from ._descent import NormScaledRate as NormScaledRate, descend as descend

@@ -75,6 +75,33 @@ ORDER = (
     "diagnostics._features",
     "diagnostics._spectra",
     "diagnostics",
+    "escape._growth",
+    "escape._rewrite",
+    "escape._bounds",
+    "escape._direction",
+    "escape._closed_forms",
+    "escape._examples",
+    "escape._hessian",
+    "escape._linear",
+    "escape._planar",
+    "escape._column_generation",
+    "escape._programs",
+    "escape._residual",
+    "escape._projected_descent",
+    "escape._convergence",
+    "escape._clusters",
+    "escape._directions",
+    "escape._search_folder",
+    "escape._search",
+    "escape",
+    "theory._check",
+    "theory.bantzis._quantities",
+    "theory.bantzis._products",
+    "theory.bantzis._rank_one",
+    "theory.bantzis._near_rank_one",
+    "theory.bantzis._escape",
+    "theory.bantzis",
+    "theory",
     "plotting",
     "_report",
     "cli",
@@ -82,7 +109,10 @@ ORDER = (
 # Diagnostics measure a net on a problem, and know of nothing else.
 BEHIND_DIAGNOSTICS = {"_lanczos", "_problem", "nets"}
 # Imports inside functions, (module, what), each for a reason given there.
-LATE_IMPORTS = {("data._images", "sklearn.datasets")}
+LATE_IMPORTS = {
+    ("data._images", "sklearn.datasets"),
+    ("escape._column_generation", "scipy.optimize"),
+}
 
 
 def name_of(path: Path) -> str:

@@ -499,3 +499,14 @@ def test_net_is_checked(unhooked):
         minimum_norm_subgradient(problem_of(x[:, :3], y), net_of(weights))
     with pytest.raises(TypeError, match="net must be"):
         minimum_norm_subgradient(problem_of(x, y), weights)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_narrow_deep_net_off_its_kinks_opens_no_gate():
+    # Antipodal samples share the kinks of the first hidden layer, not those above it, where
+    # a single unit sees them alike at a good part of all random places.
+    problem = gf.Problem(gf.data.circle(8), gf.losses.linear)
+    net = gf.escape.circle_rank_one(np.pi / 2 + 0.05)
+    z = net.preactivations(problem.data.x)
+    found = least(problem, net)
+    for gates, zl in zip(found.gates, z, strict=True):
+        np.testing.assert_array_equal(gates, zl > 0)

@@ -186,15 +186,17 @@ def _awakened(net: AbstractNet, x: Array, alive: Mask, own: Mask) -> tuple[Mask,
     return _per_layer(lambda z: z > 0, rising), _per_layer(lambda z: z < 0, falling)
 
 
-# Random parameters on which z are compared.
-_PROBES = 4
+# Over so many random units z are compared, at several places.
+_PROBED_UNITS = 32
+_PLACES = 4
 
 
 def _sharing(net: AbstractNet, x: Array) -> tuple[Any, Any]:
     """In each layer the first sample with the kinks of each, and whether on its side of
     them: their z are proportional, wherever θ is. Tried at random places."""
     flat, unravel = ravel_pytree(net)
-    shape = (_PROBES, flat.size)
+    narrowest = min(w.shape[0] for w in net.weights[:-1])
+    shape = (max(_PLACES, -(-_PROBED_UNITS // narrowest)), flat.size)
     places = jr.normal(jr.key(0), shape, jnp.float32).astype(flat.dtype)
     # Not ReLUs, that no sample dies
     bent = leaky_relu(0.5)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -16,6 +17,7 @@ from ._gates import (
     Sites,
     any_of,
     captured,
+    either,
     flipped,
     flips,
     linearise,
@@ -24,15 +26,18 @@ from ._gates import (
     per_layer,
     preactivations,
     returning,
+    rounding_of,
     standing,
     values_of,
     without,
 )
 from ._settle import settle
 from ._sliding import Motion, back_to_kinks, constant
-from ._span import Outcome, Span, rounding_of
+from ._span import Outcome, Span
 
 
+# The part of the tolerance that is for errors made at kinks.
+_SHARE = 0.5
 # What the size of the next step is held below, relative to what the error allows, and how
 # fast it may change.
 _SAFETY = 0.7
@@ -105,22 +110,24 @@ def correct(
     since = _time_wrong(span, mean, turned, times, released)
     error = jax.tree.map(lambda r: since * r, rest.position)
     ratio = tolerances.error_ratio(flow, error, span.start.position, settled.position)
-    wrong = _wrong_sides(span, motion.z, after) / (tolerances.rtol * norm(constant(net)))
-    ratio = jnp.maximum(ratio, wrong)
+    wrong = _wrong_sides(span, motion.z, after)
+    missed = _error_of(span, wrong, motion.z) / (tolerances.rtol * norm(constant(net)))
+    ratio = jnp.maximum(ratio, missed) / _SHARE
     ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
 
     # The rest grows from 0 over that time: half of it has been missed.
     position = jax.tree.map(
         lambda y, r: y + 0.5 * mean * r, settled.position, rest.position
     )
+    position, z = _put_back(span, flow.retract(position), after, wrong, motion.z)
     allowed = _SAFETY / jnp.sqrt(jnp.maximum(ratio, 1e-10))
     return Outcome(
         accepted=ratio <= 1,
         size=span.size,
         factor=jnp.clip(allowed, _SMALLEST, _LARGEST),
-        state=State(flow.retract(position), spent.dissipated),
+        state=State(position, spent.dissipated),
         gates=after,
-        motion=motion,
+        motion=eqx.tree_at(lambda m: m.z, motion, z),
         since=constant(times),
         crossed=nowhere(after),
         # The linearisation, three ways back through it, two looks at z
@@ -216,16 +223,42 @@ def _time_wrong(
     return jnp.max(jnp.stack(times_wrong))
 
 
-def _wrong_sides(span: Span, z: Sites, after: GateState) -> Scalar:
-    """The error from gates that stand on the wrong side after all: their jumps, for as
-    long as they have stood there."""
+def _wrong_sides(span: Span, z: Sites, after: GateState) -> Mask:
+    """The sites that are beyond their kinks after all."""
 
-    def square(watched: Array, on: Array, before: Array, now: Array, jump: Array) -> Array:
-        wrong = watched & (jnp.where(on, now, -now) < -rounding_of(now))
+    def beyond(watched: Array, on: Array, now: Array) -> Array:
+        return watched & (jnp.where(on, now, -now) < -rounding_of(now))
+
+    watched = without(after.frozen, after.sliding)
+    return per_layer(beyond, watched, after.on, z)
+
+
+def _error_of(span: Span, wrong: Mask, z: Sites) -> Scalar:
+    """The error from gates on the wrong side: their jumps, for as long as they have been
+    there."""
+
+    def square(wrong: Array, before: Array, now: Array, jump: Array) -> Array:
         total = jnp.abs(now) + jnp.abs(before)
         part = jnp.abs(now) / jnp.where(total > 0, total, 1.0)
         return jnp.sum(jnp.where(wrong, span.size * part * jump, 0.0) ** 2)
 
-    watched = without(after.frozen, after.sliding)
-    squares = per_layer(square, watched, after.on, span.first.z, z, span.jumps)
+    squares = per_layer(square, wrong, span.first.z, z, span.jumps)
     return jnp.sqrt(jnp.sum(jnp.stack(squares)))
+
+
+def _put_back(
+    span: Span, position: Any, after: GateState, wrong: Mask, z: Sites
+) -> tuple[Any, Sites]:
+    """The position with those sites back on their kinks, and z there: left beyond them,
+    they would count as an error again in every step until they return."""
+    flow = span.flow
+    held = GateState(after.on, either(after.sliding, wrong), after.frozen)
+
+    def moved() -> tuple[Any, Sites]:
+        fixed = constant(position)
+        back, _ = back_to_kinks(flow, fixed, held, span.lines, span.allowance.position)
+        back = flow.retract(back)
+        there = jax.tree.map(lambda p, b, f: p + (b - f), position, constant(back), fixed)
+        return there, preactivations(flow, there, after)
+
+    return jax.lax.cond(any_of(wrong), moved, lambda: (position, z))

@@ -22,6 +22,9 @@ Mask = tuple[Bool[Array, "samples _"], ...]
 
 # A site counts as dead where ‖∂z/∂θ‖ is this part of what it is with all gates open.
 _DEAD = 0.1
+# What counts as rounding of z, relative to the largest of its layer, in units of the
+# precision.
+_Z_ROUNDING = 500.0
 
 
 class GateState(eqx.Module):
@@ -85,6 +88,46 @@ def linearise(net: AbstractNet, x: Array, gates: GateState) -> Linearisation:
     (outputs, z), vjp = jax.vjp(forward, net, zeros)
     _, jvp = jax.linearize(lambda n: forward(n, zeros)[1], net)
     return Linearisation(outputs, z, lambda d, nu: vjp((d, nu)), jvp)
+
+
+def awaiting(flow: AbstractFlow, position: Any, gates: GateState) -> GateState:
+    """The gates with those set that wait for a neuron to stop sliding.
+
+    Where a sample passes a layer through sliding neurons only, z is 0 in the layers above,
+    whatever the weights. Nothing crosses there; but the gates say what arrives at the
+    sliding neurons, and so when they stop. They stand where z goes as soon as those open,
+    all together, each in proportion to how fast its z can move.
+    """
+    net, x = jax.lax.stop_gradient((flow.point(position), flow.problem.data.x))
+
+    def look() -> GateState:
+        z = preactivations(flow, position, gates)
+        norms = net.gradient_norms(x, values_of(net, standing(gates, z), x.dtype))
+        asleep = per_layer(lambda n: n == 0, norms)
+        held = _held(net, gates, zeros_at(x, gates))
+        parts = zip(held, asleep, gates.sliding, norms, strict=True)
+        opened = net.forward(x, [_OpeningGate(*part) for part in parts])[1]
+        on = per_layer(
+            lambda a, zl, o: jnp.where(a & (zl != 0), zl > 0, o), asleep, opened, gates.on
+        )
+        return GateState(on, without(gates.sliding, asleep), gates.frozen)
+
+    return jax.lax.cond(any_of(gates.sliding), look, lambda: gates)
+
+
+class _OpeningGate(eqx.Module):
+    """A held gate, but for sliding sites, which let their `opened` value through, and
+    those asleep, which follow the sign of z."""
+
+    held: HeldGate
+    asleep: Bool[Array, "samples width"]
+    sliding: Bool[Array, "samples width"]
+    opened: Float[Array, "samples width"]
+
+    def __call__(self, z: Float[Array, "samples width"]) -> Float[Array, "samples width"]:
+        """The gated pre-activation once sliding sites have opened."""
+        held = jnp.where(self.sliding, self.opened, self.held(z))
+        return jnp.where(self.asleep, self.held.activation(z), held)
 
 
 def preactivations(flow: AbstractFlow, position: Any, gates: GateState) -> Sites:
@@ -174,6 +217,11 @@ def returning(gates: GateState, crossed: Mask, values: Sites) -> Mask:
         return c & jnp.where(on, value > 0, value < 0)
 
     return per_layer(back, crossed, gates.on, values)
+
+
+def rounding_of(z: Array) -> Array:
+    """How far from 0 a pre-activation of a layer may be by rounding."""
+    return _Z_ROUNDING * jnp.finfo(z.dtype).eps * jnp.max(jnp.abs(z))
 
 
 def per_layer(function: Callable[..., Array], *sites: Any) -> tuple[Array, ...]:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow
 from ._base import Scalar
-from ._gates import GateState, Mask, Sites, any_of, either, per_layer, smallest
+from ._gates import GateState, Mask, Sites, any_of, awaiting, either, per_layer, smallest
 from ._lines import Lines
 from ._sliding import Motion, back_to_kinks, constant, motion
 from ._span import Allowance, out_of_range, release
@@ -53,11 +53,14 @@ def settle(
         held = GateState(gates.on, either(gates.sliding, kept), gates.frozen)
         moved, cost = back_to_kinks(flow, position, held, lines, allowance.position)
         moved = flow.retract(moved)
+        gates = awaiting(flow, moved, gates)
         here = motion(flow, moved, gates, lines, carry.motion.nu, allowance.gradient)
         openness = constant(here.openness(flow.point(moved), lines))
         out = out_of_range(gates.sliding, openness)
         if one_by_one:
             out = _furthest(out, openness)
+        else:
+            out = _uppermost(out)
         out = lines.with_sharers(out)
         after = release(gates, out, openness)
         cost = carry.cost + cost + here.cost + 1
@@ -72,6 +75,15 @@ def settle(
         max_steps=_ROUNDS,
         kind=loop_kind,  # pyright: ignore[reportArgumentType]
     )
+
+
+def _uppermost(out: Mask) -> Mask:
+    """Those of the last layer that has any: they decide on what arrives below."""
+    kept, found = [], jnp.asarray(False)
+    for o in reversed(out):
+        kept.append(o & ~found)
+        found = found | jnp.any(o)
+    return tuple(reversed(kept))
 
 
 def _furthest(out: Mask, openness: Sites) -> Mask:

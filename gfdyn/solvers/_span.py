@@ -18,6 +18,7 @@ from ._gates import (
     masked,
     per_layer,
     preactivations,
+    rounding_of,
     smallest,
     without,
 )
@@ -29,10 +30,10 @@ from ._sliding import Motion, motion
 # Parts of a step at whose ends events are looked for, and bisections of a part.
 _PARTS = 4
 _BISECTIONS = 46
-# What counts as rounding, in units of the precision: of z, relative to the largest of its
-# layer; and how far beyond its range a gate may stand, as a power of the precision.
-_Z_ROUNDING = 500.0
+# How far beyond its range a gate may stand by rounding, as a power of the precision.
 _OPENNESS_POWER = 2 / 3
+# The part of its rounding by which z may creep on in a step if it is beyond already.
+_SLACK = 0.1
 
 
 class Allowance(eqx.Module):
@@ -82,14 +83,17 @@ class Span(eqx.Module):
     def margins(self, z: Sites) -> Sites:
         """How far each gate that is frozen still is from crossing; ∞ at other sites."""
 
-        def margin(on: Array, before: Array, now: Array, watched: Array) -> Array:
+        def margin(
+            on: Array, before: Array, now: Array, frozen: Array, slides: Array
+        ) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
-            allowed = jnp.minimum(sign * before, -rounding_of(before))
+            rounding = rounding_of(before)
+            allowed = jnp.minimum(sign * before - _SLACK * rounding, -rounding)
             allowed = jax.lax.stop_gradient(allowed)
-            return jnp.where(watched, sign * now - allowed, jnp.inf)
+            return jnp.where(frozen & ~slides, sign * now - allowed, jnp.inf)
 
-        watched = without(self.gates.frozen, self.gates.sliding)
-        return per_layer(margin, self.gates.on, self.first.z, z, watched)
+        gates = self.gates
+        return per_layer(margin, gates.on, self.first.z, z, gates.frozen, gates.sliding)
 
     def margins_at(self, time: Scalar) -> Sites:
         """The margins within the step."""
@@ -176,11 +180,6 @@ class Span(eqx.Module):
         value, rate = jax.jvp(margin, (time,), (jnp.ones_like(time),))
         rate = jax.lax.stop_gradient(jnp.where(rate == 0, 1.0, rate))
         return time - (value - jax.lax.stop_gradient(value)) / rate
-
-
-def rounding_of(z: Array) -> Array:
-    """How far from 0 a pre-activation of a layer may be by rounding."""
-    return _Z_ROUNDING * jnp.finfo(z.dtype).eps * jnp.max(jnp.abs(z))
 
 
 def out_of_range(sliding: Mask, openness: Sites) -> Mask:
