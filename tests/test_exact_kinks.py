@@ -102,6 +102,22 @@ def test_the_error_follows_the_tolerance():
     assert steps[-1] < 10 * steps[0], steps
 
 
+def test_saves_inside_steps_are_as_accurate_as_their_ends():
+    path = next(path for path in GOLDEN if path.stem == "flow_2layer")
+
+    def nets(rtol):
+        flow, net, t1, _ = read_golden(path, rtol)
+        solver = gf.solvers.ExactKinks(rtol=rtol)
+        traj = gf.solve(flow, net, t1=t1, ts=np.linspace(0, t1, 101), solver=solver)
+        assert distance(jax.tree.map(lambda w: w[-1], traj.net), traj.final) == 0
+        weights = [np.asarray(w).reshape(101, -1) for w in traj.net.weights]
+        return np.concatenate(weights, axis=1)
+
+    loose, tight = nets(1e-6), nets(1e-9)
+    errors = np.linalg.norm(loose - tight, axis=1) / np.linalg.norm(tight, axis=1)
+    assert errors.max() <= 5e-6
+
+
 def wide_problem():
     """Some thousands of gates, on which hundreds of kinks are met."""
     rng = np.random.default_rng(5)

@@ -129,6 +129,7 @@ def correct(
         gates=after,
         motion=eqx.tree_at(lambda m: m.z, motion, z),
         since=constant(times),
+        mean_since=mean,
         crossed=nowhere(after),
         # The linearisation, three ways back through it, two looks at z
         cost=3 + cost + settled.cost,

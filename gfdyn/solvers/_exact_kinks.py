@@ -30,7 +30,7 @@ from ._lines import Lines, lines_of
 from ._localisation import FEW, localise
 from ._runge_kutta import FixedGates, explicit_step
 from ._sliding import Motion, constant, motion
-from ._span import Allowance, Outcome, Span
+from ._span import Allowance, Outcome, Span, kinked_path
 
 
 # A gate whose jump over the step is below this part of the tolerance on ‖θ‖ stays live,
@@ -180,7 +180,7 @@ class ExactKinks(AbstractSolver):
             size=jnp.where(accepted, outcome.size, size),
             next_size=jax.lax.stop_gradient(next_size),
             state=outcome.state,
-            interpolation=leg.interpolation,
+            interpolation=kinked_path(leg, outcome),
             solver_state=_after(before, gates, verdict, outcome, size, horizon),
             num_field_evaluations=jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
             changes=GateChanges(before.gates.sliding, gates, outcome.gates, outcome.since),
@@ -204,6 +204,7 @@ class ExactKinks(AbstractSolver):
                 gates=gates,
                 motion=span.leg.motion,
                 since=per_layer(jnp.zeros_like, span.first.z),
+                mean_since=jnp.zeros_like(span.size),
                 crossed=nowhere(gates),
                 cost=jnp.zeros_like(span.size),
             )

@@ -91,6 +91,7 @@ def _cut(
         gates=end.gates,
         motion=end.motion,
         since=per_layer(jnp.zeros_like, span.first.z),
+        mean_since=jnp.zeros_like(span.size),
         crossed=crossed,
         cost=corrected.cost + cost + 1 + end.cost + _BISECTION_COST,
     )

@@ -53,12 +53,39 @@ class Outcome(eqx.Module):
     state: State
     gates: GateState
     motion: Motion
-    # How long before its end gates have changed
+    # How long before its end gates have changed; and on the average, by their jumps
     since: Sites
+    mean_since: Scalar
     # The sites at whose kinks it was cut
     crossed: Mask
     # In field evaluations
     cost: Scalar
+
+
+class KinkedPath(eqx.Module):
+    """The dense output of a step, with what its kinks have moved its end by added to it,
+    in proportion to the time since then."""
+
+    smooth: Any
+    shift: State
+    size: Scalar
+    duration: Scalar
+
+    def evaluate(self, time: Scalar) -> State:
+        """The state `time` after the start."""
+        part = jnp.clip(1 - (self.size - time) / self.duration, 0.0, 1.0)
+        at = self.smooth.evaluate(time)
+        return jax.tree.map(lambda y, s: y + part * s, at, self.shift)
+
+
+def kinked_path(leg: Leg, outcome: Outcome) -> KinkedPath:
+    """The path of a step to what its kinks have made of it; over all of it where that is
+    only rounding and drift."""
+    size, mean = outcome.size, outcome.mean_since
+    shift = jax.tree.map(jnp.subtract, outcome.state, leg.at(size))
+    at_kinks = jnp.where(mean > 0, jnp.minimum(mean, size), size)
+    duration = jnp.where(at_kinks > 0, at_kinks, 1.0)
+    return KinkedPath(leg.interpolation, shift, size, jax.lax.stop_gradient(duration))
 
 
 class Span(eqx.Module):
