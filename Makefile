@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: run test lint types tests benchmark format clean
+.PHONY: run test lint types tests experiments benchmark format clean
 
 run: .venv/installed
 	$(BIN)/gfdyn escape --out results
@@ -16,8 +16,15 @@ lint: .venv/installed-test
 types: .venv/installed-test
 	$(BIN)/pyright
 
+# Tests mostly compile: without the optimisations, which so small programs do not repay.
 tests: .venv/installed-test
-	$(BIN)/pytest -n 2 --dist loadfile
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist loadfile
+
+# The figures and tables of the papers, into results/; a quarter of an hour.
+experiments: .venv/installed
+	for figure in fig1 fig2 fig4 fig5; do \
+	  $(BIN)/python experiments/bantzis_$$figure.py --out results/bantzis_$$figure || exit 1; \
+	done
 
 benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/work_precision.py

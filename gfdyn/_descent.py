@@ -93,7 +93,7 @@ def descend(
 
     Returns:
         A `Trajectory` on the physical clock. Its certificate tells how far this is from a
-        flow.
+        flow; with batches it looks at the saves only.
 
     Raises:
         ValueError: on arguments that make no sense together.
@@ -134,6 +134,11 @@ class _Run(eqx.Module):
     rule: _Rule
     batch_size: int | None = eqx.field(static=True)
     save_every: int = eqx.field(static=True)
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether a step sees some of the samples only."""
+        return self.batch_size not in (None, self.flow.problem.data.x.shape[0])
 
 
 class _State(eqx.Module):
@@ -199,7 +204,12 @@ def _run(
 @eqx.filter_jit
 def _advance(run: _Run, state: _State, steps: Count) -> _State:
     with jax.default_matmul_precision("highest"):
-        return jax.lax.fori_loop(0, steps, lambda _, s: _step(run, s), state)
+        end = jax.lax.fori_loop(0, steps, lambda _, s: _step(run, s), state)
+    if not run.is_stochastic:
+        return end
+    # The risk of all samples costs as much as many batches: only at the saves.
+    ledger = update_ledger(end.ledger, run.flow, end.net, jnp.log(end.time))
+    return eqx.tree_at(lambda s: s.ledger, end, ledger)
 
 
 def _step(run: _Run, s: _State) -> _State:
@@ -221,13 +231,16 @@ def _step(run: _Run, s: _State) -> _State:
         rate = _rate(run.rule.rate, s).astype(s.time.dtype)
         net = jax.tree.map(lambda w, u: w + rate * u, s.net, updates)
     time = s.time + rate
+    ledger = s.ledger
+    if not run.is_stochastic:
+        ledger = update_ledger(ledger, run.flow, net, jnp.log(time))
     return _State(
         net=net,  # pyright: ignore[reportArgumentType]
         optimizer_state=optimizer_state,
         step=s.step + 1,
         time=time,
         dissipated=s.dissipated + rate * square,
-        ledger=update_ledger(s.ledger, run.flow, net, jnp.log(time)),
+        ledger=ledger,
         order=order,
         key=key,
     )
@@ -242,8 +255,9 @@ def _rate(rate: Any, s: _State) -> Array:
 def _next_batch(run: _Run, s: _State) -> tuple[Dataset, Array, PRNGKeyArray]:
     """The batch of this step; a new epoch starts with a new order."""
     data = run.flow.problem.data
-    if run.batch_size in (None, data.x.shape[0]):
+    if not run.is_stochastic:
         return data, s.order, s.key
+    assert run.batch_size is not None
     position = s.step % (data.x.shape[0] // run.batch_size)
 
     def shuffle() -> tuple[Array, PRNGKeyArray]:

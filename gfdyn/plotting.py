@@ -74,6 +74,28 @@ def stable_rank(ax: Axes, dataset: xr.Dataset) -> None:
     ax.legend(fontsize="small", frameon=False)
 
 
+def episodes(ax: Axes, dataset: xr.Dataset, found: Any) -> None:
+    """The loss with its plateaus shaded, over the clock of the flow.
+
+    Needs the record `risk`; `found` is what `gf.escape.episodes` found in the trajectory.
+    """
+    loss(ax, dataset)
+    plateaus = found.plateaus
+    for k, (start, end) in enumerate(zip(plateaus.start, plateaus.end, strict=True)):
+        ax.axvspan(start, end, color="0.92", zorder=-1)
+        ax.annotate(
+            f"{int(plateaus.bottleneck_rank[k])}",
+            (0.5 * (start + end), 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, -3),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize="small",
+        )
+    ax.set_title("Plateaus and their bottleneck ranks")
+
+
 def zoom_on_change(ax: Axes, dataset: xr.Dataset, margin: float = 0.15) -> None:
     """Limit the time axis to where the risk changes: a long wait has no shape.
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
+import scipy.special
 
 import gfdyn as gf
 from gfdyn.losses import log_softplus
@@ -139,6 +140,23 @@ def test_cross_entropy_at_any_margin(margin):
     actual = value_and_gradient(gf.losses.cross_entropy.log_values, outputs, targets)
     assert_close(actual[0], [np.log(value)], rtol, atol=1e-15)
     assert_close(actual[1], slope / value * direction)
+
+
+def test_cross_entropy_of_many_nets_at_once_in_float32():
+    # As records of a trajectory on digits are measured; XLA's fusion got this wrong.
+    rng = np.random.default_rng(0)
+    targets = np.eye(10)[rng.integers(0, 10, 1797)].astype(np.float32)
+    outputs = rng.normal(size=(32, 1797, 10), scale=10).astype(np.float32)
+    expected = scipy.special.logsumexp(outputs, axis=-1) - np.sum(targets * outputs, -1)
+    rest = np.where(targets == 0, outputs, -np.inf).max(-1)
+    margins = np.sum(targets * outputs, -1) - rest
+
+    def of_all(method):
+        return jax.jit(jax.vmap(lambda o: method(o, jnp.asarray(targets))))(outputs)
+
+    loss = gf.losses.cross_entropy
+    np.testing.assert_allclose(of_all(loss.values), expected, atol=2e-5)
+    np.testing.assert_allclose(of_all(loss.margins), margins, atol=2e-5)
 
 
 @pytest.mark.parametrize("common", [1e4, -1e4])

@@ -1,5 +1,6 @@
 """Escape directions of saddles: the search for them, closed forms, certificates."""
 
+from ._aligned import aligned as aligned
 from ._bounds import SpeedBounds as SpeedBounds, speed_bounds as speed_bounds
 from ._closed_forms import (
     orthogonal_optimum as orthogonal_optimum,
@@ -9,6 +10,7 @@ from ._closed_forms import (
 )
 from ._direction import EscapeDirection as EscapeDirection
 from ._directions import Directions as Directions
+from ._episodes import episodes as episodes
 from ._examples import (
     circle_depth_four as circle_depth_four,
     circle_rank_one as circle_rank_one,
@@ -35,6 +37,7 @@ from ._linear import (
     linear_speed as linear_speed,
 )
 from ._planar import PlanarOptima as PlanarOptima, planar_optimum as planar_optimum
+from ._plateaus import Episodes as Episodes, Escapes as Escapes, Plateaus as Plateaus
 from ._programs import (
     DepthThreeOptimum as DepthThreeOptimum,
     depth_three_optimum as depth_three_optimum,

@@ -1,6 +1,5 @@
 """From near an escape direction onto it: the localized flow, followed until it rests."""
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -30,6 +29,8 @@ Scalar = Float[Array, ""]
 _AT_REST = 10.0
 # The end of the clock, in units of 1/s: steps run out before.
 _HORIZON = 1e6
+# What a neuron adds to the outputs, in units of rtol, that is left out at the end
+_TRACE = 1e-3
 # Where the solver fails, which hangs on the order of events, this many rtol may not.
 _LOOSER = (10.0, 100.0, 1000.0)
 
@@ -78,10 +79,12 @@ def converge(problem: Problem, net: MLP, rtol: float, max_steps: int) -> Found:
     """
 
     def follow(net: MLP, rtol: float, horizon: float = _HORIZON) -> Found:
-        numbers = (jnp.asarray(number, net.weights[0].dtype) for number in (rtol, horizon))
-        return _follow(problem, net, *numbers, max_steps, kink_tolerance)
+        limits = jnp.asarray([rtol, horizon], net.weights[0].dtype)
+        return _follow(problem, net, limits, max_steps, kink_tolerance)
 
-    kink_tolerance = rtol
+    # Kinks along which the flow slides are met to rounding; others nearby count as passed.
+    precision = float(jnp.finfo(net.weights[0].dtype).eps)
+    kink_tolerance = max(0.01 * rtol, 10 * precision)
     best = follow(net, rtol, horizon=0.0)
     for looser in (None, *_LOOSER):
         for tolerance in [rtol] if looser is None else [looser * rtol, rtol]:
@@ -100,12 +103,12 @@ def converge(problem: Problem, net: MLP, rtol: float, max_steps: int) -> Found:
 def _follow(
     problem: Problem,
     net: MLP,
-    rtol: Scalar,
-    horizon: Scalar,
+    limits: Float[Array, "2"],
     max_steps: int,
     kink_tolerance: float,
 ) -> Found:
-    """Where the flow rests, or is after a time of horizon/s."""
+    """Where the flow rests, or is after a time of horizon/s; limits: (rtol, horizon)."""
+    rtol, horizon = limits
     flow = EscapeFlow(problem, localized=True)
     trajectory = solve(
         flow,
@@ -117,7 +120,7 @@ def _follow(
         throw=False,
         derivatives="forward",
     )
-    rho = direction(problem, _without_traces(trajectory.final_direction))
+    rho = direction(problem, _without_traces(trajectory.final_direction, _TRACE * rtol))
     assert isinstance(rho, MLP)
     gaps = [jnp.max(jnp.abs(gap), initial=0) for gap in neuron_balance(problem, rho)]
     return Found(
@@ -133,18 +136,17 @@ def _follow(
     )
 
 
-def _without_traces(net: Any) -> MLP:
-    """Neurons set to 0 that add to the outputs no more than rounding does.
+def _without_traces(net: Any, negligible: Scalar) -> MLP:
+    """Neurons that add no more than this to the outputs, set to 0.
 
     What dies out does so exponentially. A trace of norm a adds a² to the outputs, but its
     own direction may be far from at rest: no kink of so little weight is followed.
     """
     weights = list(net.weights)
-    threshold = 10 * math.sqrt(jnp.finfo(weights[0].dtype).eps)
     for layer in range(len(weights) - 1):
         incoming = jnp.linalg.norm(weights[layer], axis=1)
         outgoing = jnp.linalg.norm(weights[layer + 1], axis=0)
-        kept = (incoming > threshold) | (outgoing > threshold)
+        kept = incoming * outgoing > negligible
         weights[layer] = jnp.where(kept[:, None], weights[layer], 0)
         weights[layer + 1] = jnp.where(kept[None, :], weights[layer + 1], 0)
     return MLP.from_weights(weights, net.activations)

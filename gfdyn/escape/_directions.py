@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, DTypeLike, Float, Int
 
 from ..nets import MLP
 from ._clusters import levels
@@ -86,7 +86,7 @@ def collect(
     dtype, depth = template.weights[0].dtype, len(template.weights)
     empty = jax.tree.map(lambda w: jnp.zeros((0, *w.shape), w.dtype), template)
 
-    def stacked(name: str, dtype: np.typing.DTypeLike, *shape: int) -> Array:
+    def stacked(name: str, dtype: DTypeLike, *shape: int) -> Array:
         values = [np.asarray(getattr(found[i], name)) for i in order]
         return jnp.asarray(np.reshape(values, (len(order), *shape)), dtype)
 

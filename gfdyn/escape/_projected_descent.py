@@ -1,4 +1,4 @@
-"""Gradient descent of the localized risk on the sphere, as in Bantzis et al., section 4.1."""
+"""Gradient descent of the localized risk on the sphere, as in Bantzis et al., section 4."""
 
 import math
 from collections.abc import Callable
@@ -87,7 +87,7 @@ def projected_descent(
     ends O(η) short of their speed; let the rate fall to 0, or take the largest of `speeds`.
 
     Args:
-        net: where it starts, or a stack of nets with a leading axis, which run side by side.
+        net: where it starts, or a stack of nets (a leading axis) that run side by side.
         rate: η, or a schedule `step -> η` such as `FallingRate(0.15, steps)`.
         steps: how many.
         normalised: whether steps have the length η.

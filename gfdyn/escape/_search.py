@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 from tqdm import tqdm
 
 from .._problem import Problem, check_fit
@@ -39,7 +39,7 @@ def search(
     steps: int = 2500,
     rtol: float | None = None,
     same: float = 1e-3,
-    max_steps: int = 3000,
+    max_steps: int = 2000,
     batch_size: int = 64,
     folder: str | os.PathLike | None = None,
     progress: bool = False,
@@ -83,8 +83,8 @@ def search(
 
     Raises:
         TypeError: if `key` is no random key.
-        ValueError: on counts or tolerances out of range, widths that do not fit the problem,
-            or a folder that holds another search.
+        ValueError: on counts or tolerances out of range, widths that do not fit the
+            problem, or a folder that holds another search.
     """
     plan = _make_plan(problem, widths, activation, steps, rtol, same, max_steps)
     check_counts(n_starts=n_starts, batch_size=batch_size)
@@ -220,7 +220,8 @@ def _descend(
     ends: Any = projected_descent(
         problem, starts, rate, steps, normalised=True, save_every=steps
     ).net
-    return jax.vmap(lambda net: direction(problem, rebalance(net)))(ends)
+    near: Any = jax.vmap(lambda net: direction(problem, rebalance(net)))(ends)
+    return near
 
 
 def _rounding(problem: Problem) -> float:

@@ -1,0 +1,462 @@
+"""The search for escape directions, against closed forms and a descent by hand."""
+
+import shutil
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+from fixtures import biased_net, float_dtypes, linear_problem, rows
+
+import gfdyn as gf
+from gfdyn.escape import FallingRate, clarke_residual, projected_descent, search
+from gfdyn.escape._clusters import levels
+from gfdyn.escape._convergence import Found, _follow, converge
+
+
+RANK_ONE, OPTIMAL = np.sqrt(2) - 1, 0.5
+
+
+def circle(dtype=None):
+    """Example 1 of Bantzis et al."""
+    return gf.Problem(gf.data.circle(8, dtype=dtype), gf.losses.squared, reduction="sum")
+
+
+def stack(widths, number, seed=0):
+    keys = jax.random.split(jax.random.key(seed), number)
+    return jax.vmap(lambda key: gf.nets.MLP(widths, key=key))(keys)
+
+
+def problem_of(x, y, dtype=np.float64):
+    return gf.Problem(gf.Dataset(x.astype(dtype), y.astype(dtype)), gf.losses.squared)
+
+
+# --- Projected descent ----------------------------------------------------------------
+
+WIDTHS, STEPS = [3, 4, 5, 2], 50
+
+
+def by_hand(weights, x, g, rates, normalised):
+    """ρ after each step, the first one included, and s = −⟨G, f_ρ(X)⟩ there."""
+    slopes, depth = [0.0] * (len(weights) - 1), len(weights)
+    rho = reference.flatten(weights)
+    rho *= np.sqrt(depth) / np.linalg.norm(rho)
+    course, speeds = [], []
+    for rate in [*rates, 0.0]:
+        now = reference.unflatten(rho, weights)
+        outputs, _ = reference.forward(now, slopes, x)
+        course.append(rho)
+        speeds.append(-np.sum(g * outputs))
+        step = reference.flatten(reference.backprop(now, slopes, x, g))
+        if normalised:
+            step = step - rho * (rho @ step) / depth
+            step = step / np.linalg.norm(step)
+        rho = rho - rate * step
+        rho *= np.sqrt(depth) / np.linalg.norm(rho)
+    return course, np.asarray(speeds)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("schedule", ["constant", "falling"])
+def test_descent_against_a_loop_by_hand(normalised, schedule):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 3)), rng.normal(size=(6, 2))
+    nets = stack(WIDTHS, 3)
+    if schedule == "constant":
+        rate, rates = 0.1, np.full(STEPS, 0.1)
+    else:
+        rate, rates = FallingRate(0.15, STEPS), 0.15 * (1 - np.arange(STEPS) / STEPS) ** 2
+    found = projected_descent(
+        problem_of(x, y), nets, rate, STEPS, normalised=normalised, save_every=7
+    )
+    np.testing.assert_array_equal(found.steps, [0, 7, 14, 21, 28, 35, 42, 49, 50])
+    for i in range(3):
+        weights = [np.asarray(w[i]) for w in nets.weights]
+        course, speeds = by_hand(weights, x, -y / 6, rates, normalised)
+        end = reference.flatten([np.asarray(w) for w in rows(found.net, i).weights])
+        np.testing.assert_allclose(end, course[-1], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            found.speeds[i], speeds[np.asarray(found.steps)], rtol=0, atol=1e-12
+        )
+        assert speeds[-1] > speeds[0] and found.speed[i] == found.speeds[i, -1]
+
+
+def test_descent_of_one_net_and_of_a_stack():
+    """The same in a stack, alone and under vmap, for any schedule that is a function."""
+    nets = stack([2, 4, 4, 1], 3)
+
+    def linear(step):
+        return 0.1 * (1 - step / 20)
+
+    together = projected_descent(circle(), nets, linear, 20)
+    other = projected_descent(circle(), nets, FallingRate(0.1, 20, power=1.0), 20)
+    mapped = jax.vmap(lambda net: projected_descent(circle(), net, linear, 20).speeds)(nets)
+    assert together.speeds.shape == (3, 21)
+    np.testing.assert_allclose(other.speeds, together.speeds, atol=1e-13)
+    np.testing.assert_allclose(mapped, together.speeds, atol=1e-13)
+    alone = projected_descent(circle(), rows(nets, 1), linear, 20)
+    np.testing.assert_allclose(alone.speeds, together.speeds[1], atol=1e-13)
+    np.testing.assert_allclose(gf.nets.norm(alone.net), np.sqrt(3), rtol=1e-14)
+
+
+def test_descent_compiles_once_a_shape():
+    """Other data, nets and rates: the schedule is not even traced again."""
+    traces = []
+
+    class Counted(eqx.Module):
+        rate: jax.Array
+
+        def __call__(self, step):
+            traces.append(None)
+            return self.rate
+
+    rng = np.random.default_rng(1)
+    for seed in range(3):
+        problem = problem_of(rng.normal(size=(5, 3)), rng.normal(size=(5, 2)))
+        rate = Counted(jnp.asarray(0.1 + seed))
+        projected_descent(problem, stack([3, 2, 2], 2, seed), rate, 10)
+        assert len(traces) == 1
+
+
+def test_nets_without_a_path_stay_where_they_are():
+    """No gradient, no NaN: one whose only neuron is dead, and the zero net."""
+    weights = [np.eye(1, 2), -np.ones((1, 1)), np.ones((1, 1))]
+    dead = gf.nets.MLP.from_weights(weights)
+    nets = jax.tree.map(lambda w: jnp.stack([w, 0 * w]), dead)
+    for normalised in (False, True):
+        found = projected_descent(circle(), nets, 0.1, 5, normalised=normalised)
+        np.testing.assert_array_equal(found.speeds, np.zeros((2, 6)))
+        for w, end in zip(nets.weights, found.net.weights, strict=True):
+            np.testing.assert_allclose(end, w, atol=1e-15)
+
+
+def test_descent_in_float32():
+    problem = circle(np.float32)
+    nets = jax.tree.map(lambda w: w.astype(np.float32), stack([2, 4, 4, 1], 2))
+    found = projected_descent(problem, nets, FallingRate(0.1, 50), 50, normalised=True)
+    double = projected_descent(
+        circle(), stack([2, 4, 4, 1], 2), FallingRate(0.1, 50), 50, normalised=True
+    )
+    assert float_dtypes(found) == {np.dtype(np.float32)}
+    np.testing.assert_allclose(found.speeds[:, :20], double.speeds[:, :20], atol=1e-5)
+
+
+def test_success_grows_with_width():
+    """Bantzis et al., Fig. 2, right: 100 starts each, η = 0.01 as the paper's method. The
+    paper prints no numbers; ours with other seeds are .03, .27 and .85."""
+    fractions = {}
+    for width in (4, 8, 32):
+        nets = stack([2, width, width, 1], 100)
+        found = projected_descent(circle(), nets, 0.01, 5000)
+        assert found.speeds.max() <= OPTIMAL + 1e-9
+        fractions[width] = np.mean(np.asarray(found.speed) > RANK_ONE + 1e-3)
+    assert fractions[4] < 0.2
+    assert 0.1 <= fractions[8] <= 0.5
+    assert fractions[32] > 0.7
+
+
+def test_errors_of_the_descent():
+    net = gf.nets.MLP([2, 3, 1], key=jax.random.key(0))
+    with pytest.raises(ValueError, match="rate=-0.1 is no learning rate.*FallingRate"):
+        projected_descent(circle(), net, -0.1, 5)
+    with pytest.raises(ValueError, match="rate=.* is no learning rate"):
+        projected_descent(circle(), net, np.ones(5), 5)
+    with pytest.raises(ValueError, match="steps=0 must be 1 or more"):
+        projected_descent(circle(), net, 0.1, 0)
+    with pytest.raises(ValueError, match="save_every=9 must lie between 1 and steps=5"):
+        projected_descent(circle(), net, 0.1, 5, save_every=9)
+    with pytest.raises(ValueError, match="without a degree of homogeneity"):
+        projected_descent(circle(), biased_net((2, 3, 1)), 0.1, 5)
+    wide = gf.nets.MLP([3, 3, 1], key=jax.random.key(0))
+    with pytest.raises(ValueError, match="net has 3 inputs but the data have 2"):
+        projected_descent(circle(), wide, 0.1, 5)
+
+
+# --- The search on Example 1 ----------------------------------------------------------
+
+
+def find(n_starts=16, **options: Any):
+    """All on one shape, of which the flow is compiled once."""
+    key = jax.random.key(1)
+    return search(circle(), [2, 16, 16, 1], n_starts, key=key, batch_size=8, **options)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return find()
+
+
+def test_example_one(found):
+    """Two speeds, one certified to be optimal; reached on kinks, to rounding."""
+    off = np.abs(np.asarray(found.speed)[:, None] - [OPTIMAL, RANK_ONE]).min(axis=1)
+    assert found.converged.all() and off.max() < 1e-8
+    assert found.speed.max() <= OPTIMAL + 1e-9 and (np.diff(found.speed) <= 0).all()
+    optimal = np.abs(found.speed - OPTIMAL) < 1e-8
+    assert optimal.any() and not optimal.all()
+    np.testing.assert_array_equal(found.ranks[optimal], [[2, 1, 1]] * optimal.sum())
+    np.testing.assert_allclose(found.layer_norms, 1, atol=1e-8)
+    assert found.imbalance.max() < 1e-8 and found.residual.max() < 1e-8
+    # On kinks in both hidden layers, where ∇L₀ = −sρ fails for σ'(0) = 0.
+    assert (found.kinks[optimal] > 0).all()
+
+
+def test_rows_are_what_they_say(found):
+    """Every field, measured again on the nets."""
+    problem = circle()
+    for i in range(len(found.speed)):
+        net = rows(found.net, i)
+        speed = gf.diagnostics.escape_speed(problem, net)
+        np.testing.assert_allclose(found.speed[i], speed, rtol=1e-14)
+        np.testing.assert_allclose(gf.nets.norm(net), np.sqrt(3), rtol=1e-14)
+        norms = [np.linalg.norm(w) for w in net.weights]
+        np.testing.assert_allclose(found.layer_norms[i], norms, rtol=1e-13)
+        gaps = [
+            np.abs(reference.neuron_balance(np.asarray(a), np.asarray(b))).max()
+            for a, b in zip(net.weights[:-1], net.weights[1:], strict=True)
+        ]
+        np.testing.assert_allclose(found.imbalance[i], max(gaps), atol=1e-15)
+        weights = [np.asarray(w) for w in net.weights]
+        expected = reference.kink_count(weights, [0, 0], np.asarray(problem.data.x))
+        np.testing.assert_array_equal(found.kinks[i], expected)
+    np.testing.assert_allclose(
+        found.residual[0], clarke_residual(problem, found.optimal, 1e-11), atol=1e-12
+    )
+
+
+def test_starts_are_accounted_for(found):
+    """Each led to a row, at least as fast as its descent was; no row twice."""
+    index, speed = np.asarray(found.index), np.asarray(found.speed)
+    assert index.shape == found.descent_speeds.shape == (16,) and index.min() >= 0
+    np.testing.assert_array_equal(np.bincount(index), found.count)
+    np.testing.assert_array_equal(found.all_speeds, speed[index])
+    assert (found.all_speeds >= found.descent_speeds - 1e-9).all()
+    assert (found.all_speeds - found.descent_speeds).max() > 1e-8
+    outputs = np.asarray(jax.vmap(circle().outputs)(found.net))[..., 0]
+    gaps = np.linalg.norm(outputs[:, None] - outputs[None], axis=-1)
+    same = np.abs(speed[:, None] - speed[None]) < 1e-8
+    np.fill_diagonal(same, False)
+    assert gaps[same].min() > 1e-3 * np.linalg.norm(outputs, axis=1).min()
+    success = np.mean(speed[index] > 0.45)
+    assert found.success_fraction(0.45) == success and 0 < success < 1
+    assert found.dead_fraction == 0.0
+
+
+def test_summary(found):
+    text = found.summary()
+    assert "2-16-16-1 nets from 16 starts, of which 0 died" in text
+    assert "0.5000000000" in text and "0.4142135624" in text and "(2,1,1)" in text
+    assert len(text.splitlines()) == 4 and "not at rest" not in text
+
+
+def test_neither_seed_nor_data_compile_again(found):
+    compiled = programs()
+    turned = gf.Dataset(circle().data.x[::-1], circle().data.y)
+    problem = gf.Problem(turned, gf.losses.squared, reduction="sum")
+    search(problem, [2, 16, 16, 1], 1, key=jax.random.key(5), batch_size=8)
+    assert programs() == compiled
+
+
+def programs():
+    """How often the flow was compiled."""
+    jitted: Any = _follow
+    return jitted._cached._cache_size()
+
+
+def test_resumed_search_is_the_undisturbed_one(found, tmp_path):
+    """To the last bit: half of the starts, then all; a part lost and computed again."""
+    find(8, folder=tmp_path)
+    (part,) = tmp_path.iterdir()
+    written = part.stat().st_mtime_ns
+    both = find(folder=tmp_path)
+    assert eqx.tree_equal(both, found) and part.stat().st_mtime_ns == written
+    assert sorted(f.name for f in tmp_path.iterdir()) == [
+        "starts_000000_000008.nc",
+        "starts_000008_000016.nc",
+    ]
+    assert eqx.tree_equal(find(folder=tmp_path), found)
+    (tmp_path / "starts_000008_000016.nc").unlink()
+    assert eqx.tree_equal(find(folder=tmp_path, progress=True), found)
+
+
+# Targets of 0 pull nowhere.
+NOWHERE = gf.Problem(gf.Dataset(np.eye(2), np.zeros((2, 1))), gf.losses.squared)
+
+
+def test_folders_of_other_searches_are_refused(tmp_path):
+    def run(problem=NOWHERE, seed=0, **options: Any):
+        options = {"key": jax.random.key(seed), "folder": tmp_path / "kept"} | options
+        return search(problem, [2, 3, 3, 1], 4, steps=5, **options)
+
+    first = run()
+    assert eqx.tree_equal(run(), first)
+    refused: Any = (
+        ({"seed": 1}, r"key=.*0, 0.* where this one has .*0, 1"),
+        ({"same": 0.1}, "same=0.001 where this one has 0.1"),
+        ({"rtol": 1e-7}, "rtol=1e-09 where this one has 1e-07"),
+        ({"activation": "identity"}, "activation="),
+        ({"problem": gf.Problem(NOWHERE.data, gf.losses.squared, "sum")}, "problem="),
+    )
+    for options, name in refused:
+        with pytest.raises(ValueError, match=f"another search, with {name}"):
+            run(**options)
+    (file,) = (tmp_path / "kept").iterdir()
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(ValueError, match="no readable part of a search.*delete it"):
+        run()
+    shutil.rmtree(tmp_path / "kept")
+    assert eqx.tree_equal(run(), first)
+
+
+def test_all_starts_may_die():
+    """No direction, and no NaN."""
+    found = search(NOWHERE, [2, 3, 3, 1], 4, key=jax.random.key(0), steps=5)
+    assert found.speed.shape == (0,) and found.net.weights[1].shape == (0, 3, 3)
+    assert found.ranks.shape == (0, 3) and found.kinks.shape == (0, 2)
+    assert found.dead_fraction == 1.0 and found.success_fraction(0.0) == 0.0
+    np.testing.assert_array_equal(found.index, [-1] * 4)
+    np.testing.assert_array_equal(found.all_speeds, np.zeros(4))
+    assert "4 starts, of which 4 died" in found.summary()
+    with pytest.raises(ValueError, match="all 4 starts died .* more starts or wider"):
+        _ = found.optimal
+
+
+# --- A flow that fails ----------------------------------------------------------------
+
+
+def scripted(monkeypatch, *ends):
+    """What `converge` makes, from s = 0.4, of solves that end as told, (speed, at rest);
+    and what it asked for: tolerances, and the speeds where it started."""
+    asked, told = [], iter([(0.4, False), *ends])
+
+    def net_of(speed):
+        return gf.nets.MLP.from_weights([np.full((1, 2), speed)])
+
+    def follow(problem, net, limits, max_steps, kink_tolerance):
+        asked.append((float(f"{limits[0]:.2g}"), float(net.weights[0][0, 0])))
+        speed, rests = next(told)
+        zero, none = jnp.zeros(()), jnp.zeros(0, jnp.int32)
+        return Found(
+            net=net_of(speed),
+            outputs=jnp.zeros((8, 1)),
+            speed=jnp.asarray(speed),
+            converged=jnp.asarray(rests),
+            residual=zero,
+            ranks=none,
+            layer_norms=jnp.zeros(0),
+            imbalance=zero,
+            kinks=none,
+        )
+
+    monkeypatch.setattr("gfdyn.escape._convergence._follow", follow)
+    found = converge(circle(), net_of(0.4), 1e-9, 100)
+    assert next(told, None) is None, "it gave up too early"
+    assert found.speed == found.net.weights[0][0, 0]
+    return bool(found.converged), float(found.speed), asked[1:]
+
+
+def test_flows_that_fail_are_repeated(monkeypatch):
+    """The speed fell, or steps ran out: again with looser tolerances from the faster end,
+    and then as tight as ever."""
+    assert scripted(monkeypatch, (0.5, True)) == (True, 0.5, [(1e-9, 0.4)])
+    rests = (0.5, True)
+    for end, start in (((0.3, True), 0.4), ((np.nan, True), 0.4), ((0.45, False), 0.45)):
+        asked = [(1e-9, 0.4), (1e-8, start), (1e-9, 0.5)]
+        assert scripted(monkeypatch, end, rests, rests) == (True, 0.5, asked)
+    fails = (0.3, True)
+    asked = [(1e-9, 0.4), (1e-8, 0.4), (1e-7, 0.4), (1e-6, 0.4)]
+    assert scripted(monkeypatch, *[fails] * 4) == (False, 0.4, asked)
+    asked = [(1e-9, 0.4), (1e-8, 0.4), (1e-7, 0.4), (1e-6, 0.4), (1e-9, 0.5)]
+    assert scripted(monkeypatch, *[fails] * 3, rests, fails) == (False, 0.5, asked)
+
+
+def test_directions_not_at_rest_are_marked(monkeypatch, found):
+    text = eqx.tree_at(lambda f: f.converged, found, ~found.converged).summary()
+    assert text.count("not at rest") == 2
+
+
+# --- Closed forms ---------------------------------------------------------------------
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "depth", [4, *(pytest.param(depth, marks=SLOW) for depth in (2, 3, 5))]
+)
+def test_orthogonal_and_rank_one_data(depth):
+    """s* = max(‖(λg)₊‖, ‖(λg)₋‖) for x_i = λ_i q_i, and ‖Gv‖ ‖u‖ for x_i = v_i u, v ≥ 0, at
+    every depth."""
+    widths = [5, *[4] * (depth - 1), 1]
+    lengths = np.array([0.5, 1.0, 2.0, 1.5])
+    data = gf.data.orthogonal(4, 5, key=jax.random.key(3), scales=lengths)
+    both = lengths * -np.asarray(data.y)[:, 0] / 4
+    signs = np.linalg.norm(np.maximum(both, 0)), np.linalg.norm(np.minimum(both, 0))
+    problem = gf.Problem(data, gf.losses.squared)
+    found = search(problem, widths, 6, key=jax.random.key(0), batch_size=6)
+    np.testing.assert_allclose(found.speed[0], max(signs), rtol=0, atol=1e-10)
+    if depth > 2:
+        # The other sign is a local optimum.
+        np.testing.assert_allclose(found.speed[1], min(signs), rtol=0, atol=1e-10)
+    assert (found.ranks == 1).all() and found.residual.max() < 1e-8
+
+    rng = np.random.default_rng(1)
+    u, v, y = rng.normal(size=5), rng.uniform(0.2, 1, 4), rng.normal(size=(4, 1))
+    problem = problem_of(np.outer(v, u), y)
+    found = search(problem, widths, 6, key=jax.random.key(0), batch_size=6)
+    expected = np.linalg.norm(v @ y / 4) * np.linalg.norm(u)
+    np.testing.assert_allclose(found.speed, [expected], rtol=0, atol=1e-10)
+    assert found.converged.all() and found.residual.max() < 1e-8
+
+
+def test_linear_nets():
+    """s* = σ₁(GXᵀ); all optima are the same function."""
+    problem, a = linear_problem()
+    sigma = np.linalg.svd(a, compute_uv=False)
+    found = search(problem, [4, 3, 3, 2], 6, key=jax.random.key(0), activation="identity")
+    np.testing.assert_allclose(found.speed, sigma[:1], rtol=0, atol=1e-10)
+    assert found.count.tolist() == [6] and found.ranks.tolist() == [[1, 1, 1]]
+    assert found.kinks.tolist() == [[0, 0]] and found.residual.max() < 1e-8
+
+
+@pytest.mark.slow
+def test_search_in_float32():
+    found = search(
+        circle(np.float32), [2, 16, 16, 1], 8, key=jax.random.key(1), batch_size=8
+    )
+    assert float_dtypes(found) == {np.dtype(np.float32)} and found.converged.all()
+    off = np.abs(np.asarray(found.speed)[:, None] - [OPTIMAL, RANK_ONE]).min(axis=1)
+    assert off.max() < 1e-6 and found.residual.max() < 1e-3
+
+
+def test_levels():
+    """Falling speeds are split where they differ by more than rounding."""
+    assert levels(np.zeros(0)) == []
+    groups = levels(np.array([0.5, 0.5 - 1e-10, 0.4, 0.4 - 1e-9, 0.1]))
+    assert [group.tolist() for group in groups] == [[0, 1], [2, 3], [4]]
+
+
+def test_errors_of_the_search():
+    key = jax.random.key(0)
+    wrong: Any = (
+        ({"n_starts": 0}, "n_starts=0 must be an integer of at least 1"),
+        ({"steps": 0}, "steps=0 must be an integer"),
+        ({"max_steps": 0}, "max_steps=0 must be an integer"),
+        ({"batch_size": 0}, "batch_size=0 must be an integer"),
+        ({"rtol": 0.1}, "rtol=0.1 must lie between 0 and 1e-3"),
+        ({"same": 1.0}, "same=1.0 must be at least 0 and below 1"),
+        ({"activation": "tanh"}, "activation='tanh' is unknown"),
+    )
+    for options, text in wrong:
+        with pytest.raises(ValueError, match=text):
+            search(circle(), [2, 3, 1], key=key, **options)
+    with pytest.raises(ValueError, match="net has 3 inputs but the data have 2"):
+        search(circle(), [3, 3, 1], key=key)
+    with pytest.raises(ValueError, match="widths=.2. does not describe a network"):
+        search(circle(), [2], key=key)
+
+
+def test_no_single_key(unhooked):
+    with pytest.raises(TypeError, match="is not one random key"):
+        search(circle(), [2, 3, 1], key=jax.random.split(jax.random.key(0), 2))
