@@ -118,15 +118,16 @@ def _summary(found: Directions) -> str:
         f"{'speed':>14} {'starts':>7} {'functions':>9}  {'residual':>8}  "
         f"{'kinks':<10} ranks",
     ]
-    converged = np.asarray(found.converged)
+    resting = np.asarray(found.converged)
     groups = levels(np.asarray(found.speed))
     for rows in groups[:_MAX_LINES]:
         ranks = sorted({_tuple(found.ranks[i]) for i in rows})
+        moving = len(rows) - int(resting[rows].sum())
         lines.append(
             f"{float(found.speed[rows[0]]):14.10f} {int(found.count[rows].sum()):7d} "
             f"{len(rows):9d}  {float(found.residual[rows].max()):8.1e}  "
             f"{_tuple(found.kinks[rows[0]]):<10} {' '.join(ranks)}"
-            f"{'' if converged[rows].all() else '  not at rest'}"
+            f"{f'  {moving} not at rest' if moving else ''}"
         )
     if len(groups) > _MAX_LINES:
         lines.append(f"  … and {len(groups) - _MAX_LINES} slower speeds")

@@ -72,7 +72,7 @@ def projected_descent(
     normalised: bool = False,
     save_every: int | None = None,
 ) -> Descent:
-    r"""Projected gradient descent of the localized risk on the sphere ‖ρ‖ = √L,
+    r"""Projected gradient descent of the localized risk on the sphere ‖ρ‖ = √L:
 
     $$\rho_{k+1} = \sqrt L\,\frac{\rho_k - \eta_k \nabla\mathcal L_0(\rho_k)}
     {\|\rho_k - \eta_k \nabla\mathcal L_0(\rho_k)\|},$$
