@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._problem import Problem
-from .._results import RESULTS
 from .._solve import solve
 from ..diagnostics import (
     direction,
@@ -74,8 +73,10 @@ def converge(problem: Problem, net: MLP, rtol: float, max_steps: int) -> Found:
     """Where the localized flow leads from this net, of speed s > 0.
 
     The speed never falls along the flow. A solve that ends slower than it began, or not at
-    rest, is repeated with a looser tolerance from the faster of its ends, and what then
-    comes to rest is made as accurate as the others. If all fail, `converged` is False.
+    rest, has failed and is repeated with a looser tolerance from the faster of its ends;
+    what then comes to rest is followed on as accurately as the others. Of 100 starts one or
+    two need it at depth 3 and width 16, some ten at depth 4 and width 8. If all fail,
+    `converged` is False.
     """
 
     def follow(net: MLP, rtol: float, horizon: float = _HORIZON) -> Found:
@@ -108,7 +109,7 @@ def _follow(
     kink_tolerance: float,
 ) -> Found:
     """Where the flow rests, or is after a time of horizon/s; limits: (rtol, horizon)."""
-    rtol, horizon = limits
+    rtol, horizon = limits[0], limits[1]
     flow = EscapeFlow(problem, localized=True)
     trajectory = solve(
         flow,
@@ -127,7 +128,7 @@ def _follow(
         net=rho,
         outputs=problem.outputs(rho),
         speed=-problem.localized_risk(rho),
-        converged=trajectory.result == RESULTS.stopped,
+        converged=trajectory.stop_index == 0,
         residual=clarke_residual(problem, rho, kink_tolerance),
         ranks=numerical_rank(problem, rho),
         layer_norms=layer_norms(problem, rho),
