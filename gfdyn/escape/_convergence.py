@@ -30,8 +30,9 @@ _AT_REST = 10.0
 _HORIZON = 1e6
 # What a neuron adds to the outputs, in units of rtol, that is left out at the end
 _TRACE = 1e-3
-# Where the solver fails, which hangs on the order of events, this many rtol may not.
-_LOOSER = (10.0, 100.0, 1000.0)
+# Tolerances to try in turn, in units of rtol: where one fails, which hangs on the order of
+# events, a looser one may not, and leads to where rtol itself works.
+_ATTEMPTS = ((1.0,), (10.0, 1.0), (100.0, 1.0), (1000.0, 1.0))
 
 
 class Found(eqx.Module):
@@ -87,10 +88,10 @@ def converge(problem: Problem, net: MLP, rtol: float, max_steps: int) -> Found:
     precision = float(jnp.finfo(net.weights[0].dtype).eps)
     kink_tolerance = max(0.01 * rtol, 10 * precision)
     best = follow(net, rtol, horizon=0.0)
-    for looser in (None, *_LOOSER):
-        for tolerance in [rtol] if looser is None else [looser * rtol, rtol]:
-            found = follow(best.net, tolerance)
-            if not found.speed >= (1 - tolerance) * best.speed:
+    for attempt in _ATTEMPTS:
+        for looser in attempt:
+            found = follow(best.net, looser * rtol)
+            if not found.speed >= (1 - looser * rtol) * best.speed:
                 break
             best = found
             if not found.converged:
