@@ -108,7 +108,7 @@ class ExactKinks(AbstractSolver):
             return self.steps.init(flow, state, dt0)
         gates = live_gates(flow, state.position)
         x = flow.problem.data.x
-        lines = lines_of(x)
+        lines = lines_of(flow.point(state.position), x)
         nothing = zeros_at(x, gates)
         first = motion(flow, state.position, gates, lines, nothing, jnp.zeros((), x.dtype))
         if dt0 is None:
@@ -232,7 +232,9 @@ class ExactKinks(AbstractSolver):
         """How far the velocity jumps where each gate flips."""
         flow, position, here = constant((flow, position, before.motion))
         reach = horizon * norm(flow.point(here.velocity.position))
-        sizes = kink_sizes(flow, position, here.z, here.signal, before.gates, reach)
+        sizes = kink_sizes(
+            flow, position, here.z, here.signal, here.nu, before.gates, reach
+        )
         gain = flow.gain(here.gradient)
         return constant(per_layer(lambda s: gain * s, sizes))
 

@@ -155,6 +155,7 @@ def kink_sizes(
     position: Any,
     z: Sites,
     signal: Sites,
+    nu: Sites,
     gates: GateState,
     reach: Array,
 ) -> Sites:
@@ -179,7 +180,7 @@ def kink_sizes(
             either(gates.on, revived), gates.sliding, either(gates.frozen, revived)
         )
         at = linearise(net, x, opened)
-        return at.pullback(flow.cotangent(position, at.outputs), zeros_at(x, gates))[1]
+        return at.pullback(flow.cotangent(position, at.outputs), nu)[1]
 
     signal = jax.lax.cond(any_of(revived), reviving, lambda: signal)
     return tuple(
