@@ -14,10 +14,11 @@ from . import (
     theory as theory,
 )
 from ._certificate import Certificate as Certificate
-from ._descent import NormScaledRate as NormScaledRate, descend as descend
+from ._descent import DescentState as DescentState, descend as descend
 from ._distance import Distance as Distance, distance as distance
 from ._kinks import Kinks as Kinks
 from ._problem import Problem as Problem
+from ._rates import NormScaledRate as NormScaledRate, SteppedRate as SteppedRate
 from ._results import RESULTS as RESULTS
 from ._saving import AcceptedSteps as AcceptedSteps
 from ._solve import solve as solve

@@ -1,19 +1,31 @@
 """Gradient descent and SGD, on the time axis and with the records of a flow."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
 from tqdm import tqdm
 
-from ._certificate import Ledger, close_ledger, open_ledger, update_ledger
+from ._certificate import close_ledger
 from ._problem import Problem
+from ._rates import LearningRate, NormScaledRate as NormScaledRate, check_rate
 from ._results import RESULTS, choose
+from ._sampling import Sampler, check_sampler
+from ._sgd import (
+    DescentState as DescentState,
+    Rows,
+    Rule,
+    Run,
+    advance,
+    begin,
+    is_absent,
+)
 from ._tracing import is_concrete
 from ._trajectory import (
     Measure,
@@ -22,264 +34,202 @@ from ._trajectory import (
     measure,
     raise_unless_ok,
 )
-from .data import Dataset
 from .flows import GradientFlow
-from .flows._base import dot
 from .nets import AbstractNet, norm
 
 
-Scalar = Float[Array, ""]
-Count = Int[Array, ""]
-LearningRate = ArrayLike | Callable[[Count], ArrayLike]
+Mask = PyTree[bool] | Callable[[AbstractNet], PyTree[bool]]
 
 _DEFAULT_SAVES = 100
-
-
-class NormScaledRate(eqx.Module):
-    r"""The learning rate $c/\|\theta\|^{L-2}$: equal steps of the escape clock.
-
-    Bantzis et al., Appendix B. One step is $\Delta\tau = c\,L^{1-L/2}$.
-    """
-
-    c: Float[Array, ""] | float
-
-    def __call__(self, net: AbstractNet) -> Scalar:
-        """The rate at this net.
-
-        Raises:
-            ValueError: for a net without a degree.
-        """
-        if net.degree is None:
-            raise ValueError(
-                f"net is a {type(net).__name__} without a degree L of homogeneity; "
-                "c/‖θ‖^(L−2) is not defined."
-            )
-        return self.c / norm(net) ** (net.degree - 2)
+# A net whose weights have shrunk by this factor has collapsed.
+_COLLAPSED = 1e-6
 
 
 def descend(
     problem: Problem,
-    net: AbstractNet,
-    optimizer: optax.GradientTransformation | LearningRate | NormScaledRate,
+    net: AbstractNet | DescentState,
+    optimizer: optax.GradientTransformation | LearningRate,
     steps: int,
     *,
     batch_size: int | None = None,
+    sampler: Sampler = "epoch_shuffle",
     key: PRNGKeyArray | None = None,
+    momentum: ArrayLike = 0.0,
     weight_decay: ArrayLike = 0.0,
+    decay_convention: Literal["paper", "torch"] = "paper",
+    decay_mask: Mask | None = None,
     save_every: int | None = None,
     record: Mapping[str, Measure] | None = None,
     throw: bool = True,
     progress: bool = False,
 ) -> Trajectory:
-    r"""Gradient descent on the risk, $\theta_{k+1} = \theta_k - \eta_k \nabla E(\theta_k)$.
+    r"""Gradient descent and SGD with heavy ball and weight decay, $\theta_{k+1} = \theta_k
+    - \eta_k v_{k+1}$, $v_{k+1} = \beta v_k + \nabla R_k(\theta_k) + 2\lambda\theta_k$.
 
-    The time axis is $t = \sum_k \eta_k$, on which it converges to the flow at first order.
+    $R_k$ is the risk of the batch of the step. The time axis is $t = \sum_k
+    \eta_k/(1-\beta)$, on which it converges to the flow at first order. Rates, momentum,
+    decay and seed are arrays: `jax.vmap` over them runs all settings in one program.
 
     Args:
         problem: the risk.
-        net: where it starts.
-        optimizer: a learning rate, a schedule `step -> rate`, a `NormScaledRate`, or an
-            optax optimizer. Of the latter the rate is measured: $\eta_k =
-            -\langle\Delta\theta, g\rangle/\|g\|^2$, which is the learning rate of SGD.
+        net: where it starts; or the `checkpoint` of a trajectory, to go on from there
+            bitwise as one long run (its certificate too, if that has a save there).
+        optimizer: a learning rate, a schedule `step -> rate` such as `gf.SteppedRate`, a
+            `gf.NormScaledRate`, or an optax optimizer. Of the latter the rate is
+            measured: $\eta_k = -\langle\Delta\theta, g\rangle/\|g\|^2$, which is the
+            learning rate of SGD.
         steps: how many.
-        batch_size: samples a step, drawn without replacement in each epoch (an incomplete
-            last batch is dropped); all of them if None.
+        batch_size: samples a step; all of them if None.
+        sampler: `"epoch_shuffle"` draws without replacement in each epoch (an incomplete
+            last batch is dropped), `"iid_subset"` a uniform subset for each step.
         key: seeds the batches.
-        weight_decay: λ of the penalty λ‖θ‖², inside the gradient (2λθ).
+        momentum: β of the heavy ball; the decay is inside of what it averages.
+        weight_decay: λ of the penalty λ‖θ‖².
+        decay_convention: `"paper"` adds 2λθ to the gradient (Galanti & Poggio, eq. 2),
+            `"torch"` λθ, as torch and optax do: their λ is twice the paper's.
+        decay_mask: which parameters decay, a pytree of booleans or a function of the net
+            that gives one; what is in `net.weights`, so no bias, if None. The risks and
+            the certificate count the penalty of all.
         save_every: save each so many steps; about 100 saves if None.
         record: quantities to measure at the saves.
         throw: raise if the parameters become infinite or NaN.
         progress: show a progress bar.
 
     Returns:
-        A `Trajectory` on the physical clock. Its certificate tells how far this is from a
-        flow; with batches it looks at the saves only.
+        A `Trajectory` on the physical clock, with a `checkpoint`. Its certificate tells
+        how far this is from a flow; with batches it looks at the saves only. Its result is
+        `RESULTS.collapsed` if the weights have shrunk below 1e-6 of their initial norm.
 
     Raises:
         ValueError: on arguments that make no sense together.
         SolveError: if the parameters become infinite or NaN and `throw` is set.
     """
-    flow = GradientFlow(problem, weight_decay)
-    flow.check(net)
+    first = net.net if isinstance(net, DescentState) else net
+    flow = GradientFlow(problem, _paper_decay(weight_decay, decay_convention))
+    flow.check(first)
     num_samples = problem.data.x.shape[0]
-    if steps < 1:
-        raise ValueError(f"steps={steps} must be 1 or more.")
-    if batch_size is not None and not 1 <= batch_size <= num_samples:
-        raise ValueError(
-            f"batch_size={batch_size} must lie between 1 and the {num_samples} samples."
-        )
-    if batch_size not in (None, num_samples) and key is None:
-        raise ValueError("key is missing; batches are random, give key=jax.random.key(0).")
+    _check_counts(steps, save_every, batch_size, num_samples)
+    check_sampler(sampler)
+    batch_size = None if batch_size == num_samples else batch_size
+    run = Run(
+        flow=flow,
+        rule=_as_rule(optimizer, momentum, first.weights[0].dtype),
+        mask=None if is_absent(weight_decay) else _resolve(decay_mask, first),
+        batch_size=batch_size,
+        sampler=sampler,
+    )
+    start = _start(run, net, key)
     save_every = max(1, steps // _DEFAULT_SAVES) if save_every is None else save_every
-    if not 1 <= save_every <= steps:
-        raise ValueError(f"save_every={save_every} must lie between 1 and steps={steps}.")
-    run = _Run(flow, _as_rule(optimizer), batch_size, save_every)
-    key = jr.key(0) if key is None else key
-    state, rows = _run(run, _start(run, net, key), steps, progress)
+    state, rows = _run(run, start, steps, save_every, progress)
     return _collect(run, state, rows, record or {}, throw)
 
 
-class _Rule(eqx.Module):
-    """An optax optimizer, and the learning rate that multiplies its updates."""
-
-    transform: optax.GradientTransformation
-    rate: Any
-    measured: bool = eqx.field(static=True)
-
-
-class _Run(eqx.Module):
-    """What stays constant during the descent."""
-
-    flow: GradientFlow
-    rule: _Rule
-    batch_size: int | None = eqx.field(static=True)
-    save_every: int = eqx.field(static=True)
-
-    @property
-    def is_stochastic(self) -> bool:
-        """Whether a step sees some of the samples only."""
-        return self.batch_size not in (None, self.flow.problem.data.x.shape[0])
-
-
-class _State(eqx.Module):
-    """What evolves during the descent."""
-
-    net: AbstractNet
-    optimizer_state: Any
-    step: Count
-    time: Scalar
-    dissipated: Scalar
-    ledger: Ledger
-    # The order of the samples in this epoch, and the key of the next.
-    order: Int[Array, " samples"]
-    key: PRNGKeyArray
-
-
-def _as_rule(optimizer: Any) -> _Rule:
-    if isinstance(optimizer, optax.GradientTransformation):
-        return _Rule(optimizer, 1.0, measured=True)
-    if isinstance(optimizer, NormScaledRate) or callable(optimizer):
-        return _Rule(optax.sgd(1.0), optimizer, measured=False)
-    rate = jnp.asarray(optimizer)
-    if is_concrete(rate) and not (rate.ndim == 0 and rate > 0):
+def _paper_decay(weight_decay: ArrayLike, convention: str) -> ArrayLike:
+    if convention not in ("paper", "torch"):
         raise ValueError(
-            f"optimizer={optimizer!r} is no learning rate; give a positive number, a "
-            "schedule, gf.NormScaledRate(c) or an optax optimizer."
+            f"decay_convention={convention!r}; use 'paper' (2λθ) or 'torch' (λθ)."
         )
-    return _Rule(optax.sgd(1.0), rate, measured=False)
+    return weight_decay if convention == "paper" else weight_decay / 2
 
 
-@eqx.filter_jit
-def _start(run: _Run, net: AbstractNet, key: PRNGKeyArray) -> _State:
-    dtype = net.weights[0].dtype
-    zero = jnp.zeros((), dtype)
-    return _State(
-        net=net,
-        optimizer_state=run.rule.transform.init(net),  # pyright: ignore[reportArgumentType]
-        step=jnp.asarray(0, jnp.int32),
-        time=zero,
-        dissipated=zero,
-        ledger=open_ledger(run.flow, net),
-        order=jnp.arange(run.flow.problem.data.x.shape[0]),
-        key=key,
-    )
+def _check_counts(
+    steps: int, save_every: int | None, batch_size: int | None, samples: int
+) -> None:
+    if steps < 1:
+        raise ValueError(f"steps={steps} must be 1 or more.")
+    if save_every is not None and not 1 <= save_every <= steps:
+        raise ValueError(f"save_every={save_every} must lie between 1 and steps={steps}.")
+    if batch_size is not None and not 1 <= batch_size <= samples:
+        raise ValueError(
+            f"batch_size={batch_size} must lie between 1 and the {samples} samples."
+        )
+
+
+def _as_rule(optimizer: Any, momentum: ArrayLike, dtype: Any) -> Rule:
+    if is_concrete(momentum) and not 0 <= np.asarray(momentum) < 1:
+        raise ValueError(f"momentum={momentum} must lie in [0, 1).")
+    if isinstance(optimizer, optax.GradientTransformation):
+        if not is_absent(momentum):
+            raise ValueError(
+                f"momentum={momentum} beside an optax optimizer; give it there, as in "
+                "optax.sgd(rate, momentum), or a learning rate here."
+            )
+        return Rule(optimizer, None, None)
+    check_rate(optimizer)
+    rate = optimizer if callable(optimizer) else jnp.asarray(optimizer, dtype)
+    beta = None if is_absent(momentum) else jnp.asarray(momentum, dtype)
+    return Rule(None, rate, beta)
+
+
+def _resolve(mask: Mask | None, net: AbstractNet) -> Any:
+    """Which leaves decay, as a pytree of booleans."""
+    if mask is None:
+        return _weights_of(net)
+    mask = mask(net) if callable(mask) and not isinstance(mask, AbstractNet) else mask
+    leaves, structure = jax.tree.flatten(mask)
+    if structure != jax.tree.structure(net) or not all(type(m) is bool for m in leaves):
+        raise ValueError(
+            f"decay_mask={mask} must have the structure of the net, with booleans for its "
+            "arrays, as jax.tree.map(lambda _: True, net) has."
+        )
+    return mask
+
+
+def _weights_of(net: AbstractNet) -> Any:
+    """Which leaves are in the weight matrices: those that their sum depends on."""
+    ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), net)
+    with jax.ensure_compile_time_eval():
+        total = lambda net: sum(jnp.sum(w) for w in net.weights)  # noqa: E731
+        return jax.tree.map(lambda slope: bool(slope.any()), jax.grad(total)(ones))
+
+
+def _start(
+    run: Run, net: AbstractNet | DescentState, key: PRNGKeyArray | None
+) -> DescentState:
+    """The state before the first step, or that of the checkpoint."""
+    if not isinstance(net, DescentState):
+        if run.batch_size is not None and key is None:
+            raise ValueError(
+                "key is missing; batches are random, give key=jax.random.key(0)."
+            )
+        return begin(run, net, jr.key(0) if key is None else key)
+    if key is not None:
+        raise ValueError("key is given, but a checkpoint carries its own; leave it out.")
+    shapes = [leaf.shape for leaf in jax.tree.leaves(run.rule.state_like(net.net))]
+    if shapes != [leaf.shape for leaf in net.optimizer_state]:
+        raise ValueError(
+            "the checkpoint is of another optimizer; give that again, with its momentum."
+        )
+    return net
 
 
 def _run(
-    run: _Run, state: _State, steps: int, progress: bool
-) -> tuple[_State, list[tuple[Scalar, AbstractNet]]]:
-    """Advance from save to save."""
-    rows = [(state.time, state.net)]
+    run: Run, state: DescentState, steps: int, save_every: int, progress: bool
+) -> tuple[DescentState, Rows]:
+    """Advance from save to save: in one program, or in as many as the bar has stops."""
+    portions = [min(save_every, steps - done) for done in range(0, steps, save_every)]
+    stops = [[p] for p in portions] if progress else [portions]
+    rows = [jax.tree.map(lambda leaf: leaf[None], (state.time, state.net))]
     with tqdm(total=steps, unit=" steps", disable=not progress) as bar:
-        for done in range(0, steps, run.save_every):
-            portion = min(run.save_every, steps - done)
-            state = _advance(run, state, jnp.asarray(portion, jnp.int32))
-            rows.append((state.time, state.net))
+        for portion in stops:
+            state, saved = advance(run, state, jnp.asarray(portion, jnp.int32))
+            rows.append(saved)
             if progress:
-                bar.update(portion)
+                bar.update(sum(portion))
                 bar.set_postfix_str(f"risk={float(state.ledger.risk):.4g}")
-    return state, rows
-
-
-@eqx.filter_jit
-def _advance(run: _Run, state: _State, steps: Count) -> _State:
-    with jax.default_matmul_precision("highest"):
-        end = jax.lax.fori_loop(0, steps, lambda _, s: _step(run, s), state)
-    if not run.is_stochastic:
-        return end
-    # The risk of all samples costs as much as many batches: only at the saves.
-    ledger = update_ledger(end.ledger, run.flow, end.net, jnp.log(end.time))
-    return eqx.tree_at(lambda s: s.ledger, end, ledger)
-
-
-def _step(run: _Run, s: _State) -> _State:
-    batch, order, key = _next_batch(run, s)
-    flow = eqx.tree_at(lambda f: f.problem.data, run.flow, batch)
-    minus_gradient = flow.velocity(s.net).position
-    gradient = jax.tree.map(jnp.negative, minus_gradient)
-    updates, optimizer_state = run.rule.transform.update(
-        gradient,
-        s.optimizer_state,
-        s.net,  # pyright: ignore[reportArgumentType]
-    )
-    square = dot(gradient, gradient)
-    if run.rule.measured:
-        along = -dot(updates, gradient)  # pyright: ignore[reportArgumentType]
-        rate = along / jnp.where(square > 0, square, 1.0)
-        net = optax.apply_updates(s.net, updates)  # pyright: ignore[reportArgumentType]
-    else:
-        rate = _rate(run.rule.rate, s).astype(s.time.dtype)
-        net = jax.tree.map(lambda w, u: w + rate * u, s.net, updates)
-    time = s.time + rate
-    ledger = s.ledger
-    if not run.is_stochastic:
-        ledger = update_ledger(ledger, run.flow, net, jnp.log(time))
-    return _State(
-        net=net,  # pyright: ignore[reportArgumentType]
-        optimizer_state=optimizer_state,
-        step=s.step + 1,
-        time=time,
-        dissipated=s.dissipated + rate * square,
-        ledger=ledger,
-        order=order,
-        key=key,
-    )
-
-
-def _rate(rate: Any, s: _State) -> Array:
-    if isinstance(rate, NormScaledRate):
-        return jnp.asarray(rate(s.net))
-    return jnp.asarray(rate(s.step) if callable(rate) else rate)
-
-
-def _next_batch(run: _Run, s: _State) -> tuple[Dataset, Array, PRNGKeyArray]:
-    """The batch of this step; a new epoch starts with a new order."""
-    data = run.flow.problem.data
-    if not run.is_stochastic:
-        return data, s.order, s.key
-    assert run.batch_size is not None
-    position = s.step % (data.x.shape[0] // run.batch_size)
-
-    def shuffle() -> tuple[Array, PRNGKeyArray]:
-        key, use = jr.split(s.key)
-        return jr.permutation(use, s.order), key
-
-    order, key = jax.lax.cond(position == 0, shuffle, lambda: (s.order, s.key))
-    start = position * run.batch_size
-    rows = jax.lax.dynamic_slice(order, (start,), (run.batch_size,))
-    return jax.tree.map(lambda a: a[rows], data), order, key
+    return state, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *rows)
 
 
 def _collect(
-    run: _Run,
-    state: _State,
-    rows: list[tuple[Scalar, AbstractNet]],
+    run: Run,
+    state: DescentState,
+    rows: Rows,
     record: Mapping[str, Measure],
     throw: bool,
 ) -> Trajectory:
-    ts = jnp.stack([time for time, _ in rows])
-    nets = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[net for _, net in rows])
+    ts, nets = rows
     finite = jnp.isfinite(state.ledger.risk) & jnp.isfinite(state.ledger.largest_log_norm)
+    collapsed = finite & (norm(state.net.weights) < _COLLAPSED * state.initial_norm)
     none = jnp.zeros_like(state.step)
     trajectory = Trajectory(
         flow=run.flow,
@@ -308,5 +258,9 @@ def _collect(
         stop_index=none - 1,
         certificate=close_ledger(state.ledger, state.dissipated),
         stop_names=(),
+        checkpoint=state,
     )
-    return raise_unless_ok(trajectory) if throw else trajectory
+    trajectory = raise_unless_ok(trajectory) if throw else trajectory
+    # Collapse is an end to be told apart, but no failure.
+    result = choose(collapsed, RESULTS.collapsed, trajectory.result)
+    return eqx.tree_at(lambda t: t.result, trajectory, result)

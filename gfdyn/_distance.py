@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._trajectory import Trajectory
+from .nets import AbstractNet
 
 
 class Distance(eqx.Module):
@@ -54,11 +55,13 @@ def distance(a: Trajectory, b: Trajectory) -> Distance:
     return Distance(
         ts=ts,
         total=jnp.linalg.norm(jnp.stack(jax.tree.leaves(gaps)), axis=0),
-        layers=jnp.stack(
-            [_norms(p - q) for p, q in zip(here.weights, there.weights, strict=True)],
-            axis=1,
-        ),
+        layers=jax.vmap(_layer_gaps)(here, there),
     )
+
+
+def _layer_gaps(here: AbstractNet, there: AbstractNet) -> Float[Array, " layers"]:
+    pairs = zip(here.weights, there.weights, strict=True)
+    return jnp.stack([jnp.linalg.norm(p - q) for p, q in pairs])
 
 
 def _interpolate(traj: Trajectory, ts: Array):

@@ -124,7 +124,8 @@ def read_log(
 ) -> Kinks:
     """The log in terms of layers, units and samples, sorted by time; with the value of
     each gate at the saves."""
-    lines = lines_of(flow.problem.data.x)
+    start = jax.tree.map(lambda p: p[0], positions)
+    lines = lines_of(flow.point(start), flow.problem.data.x)
     samples = len(flow.problem.data.x)
 
     def at(save: tuple[Any, GateState]) -> tuple[Array, ...]:

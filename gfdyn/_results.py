@@ -36,6 +36,11 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "many neurons reach 0 together. Loosen rtol, so that they are crossed at once, or "
         "perturb the initialisation."
     )
+    collapsed = (
+        "The weights collapsed to zero, where every gradient but the decay's vanishes: "
+        "their norm fell below 1e-6 of what it was. Lower weight_decay or the learning "
+        "rate, or enlarge the batches."
+    )
     interrupted = "The solve was interrupted from the keyboard."
 
 
@@ -68,5 +73,6 @@ _NAMES = (
     "nonfinite_state",
     "projection_failed",
     "event_cascade",
+    "collapsed",
     "interrupted",
 )

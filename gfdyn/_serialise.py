@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import data, flows, losses, nets
-from ._certificate import Certificate
+from ._certificate import Certificate, Ledger
 from ._kinks import Kinks
 from ._problem import Problem
 from ._results import RESULTS, name_of, result_named
+from ._sgd import DescentState
 
 
 def _known_classes() -> dict[str, type]:
@@ -26,6 +27,13 @@ def _known_classes() -> dict[str, type]:
         flows.EscapeFlow,
         flows.GradientFlow,
         flows.Polar,
+        nets.Conv,
+        nets.Dag,
+        nets.Dense,
+        nets.Diagonal,
+        nets.Identity,
+        nets.Layer,
+        nets.LayeredNet,
         nets.MLP,
         nets.PiecewiseLinear,
         losses.CrossEntropy,
@@ -34,7 +42,9 @@ def _known_classes() -> dict[str, type]:
         losses.Logistic,
         losses.Squared,
         Certificate,
+        DescentState,
         Kinks,
+        Ledger,
         Problem,
     )
     return {cls.__name__: cls for cls in modules}

@@ -55,6 +55,7 @@ class Trajectory(eqx.Module):
         stop_index: which stop condition was met, −1 for none.
         certificate: three numbers that vanish for the exact flow.
         kinks: what was asked for by `kinks`, None otherwise.
+        checkpoint: of a descent, the state from which `gf.descend` goes on.
     """
 
     flow: AbstractFlow
@@ -74,6 +75,7 @@ class Trajectory(eqx.Module):
     certificate: Certificate
     stop_names: tuple[str, ...] = eqx.field(static=True)
     kinks: Kinks | None = None
+    checkpoint: Any = None
 
     @property
     def problem(self) -> Problem:

@@ -125,9 +125,9 @@ class BiasedNet(gf.nets.AbstractNet):
         norms = jnp.sqrt(jnp.sum(x**2, axis=1, keepdims=True) + 1)
         return (jnp.broadcast_to(norms, (len(x), len(self.first))),)
 
-    def invariants(self):
-        incoming = jnp.sum(self.first**2, axis=1) + self.bias**2
-        return (jnp.sum(self.last**2, axis=0) - incoming,)
+    def conserved(self):
+        incoming = jnp.concatenate([self.first, self.bias[:, None]], axis=1)
+        return (gf.nets.Invariant("layer 1", "blocks", incoming, self.last, 1),)
 
 
 def biased_net(widths: tuple[int, int, int], seed: int = 0) -> BiasedNet:

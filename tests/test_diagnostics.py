@@ -112,6 +112,8 @@ def test_every_diagnostic_is_checked_here():
     public = {name for name, value in vars(diagnostics).items() if callable(value)}
     elsewhere = {"sharpness", "direction", "margin", "normalised_margin"}
     elsewhere |= {"Subgradient", "minimum_norm_subgradient", "subgradient_norm"}
+    elsewhere |= {"invariants", "invariant_rates", "gram_drift", "gram_velocities"}
+    elsewhere |= {"GramVelocity", "signatures", "is_layer", "edge_balance"}
     assert public == set(REFERENCE) | elsewhere
 
 

@@ -248,9 +248,15 @@ def test_samples_on_one_line_are_found():
     rng = np.random.default_rng(3)
     base = rng.normal(size=(3, 4))
     x = np.stack([base[0], 2 * base[1], -base[0], np.zeros(4), base[1], base[2]])
-    lines = lines_of(jnp.asarray(x))
-    np.testing.assert_array_equal(lines.first, [0, 1, 0, 3, 1, 5])
-    np.testing.assert_allclose(lines.along, [1, 1, -1, 0, 0.5, 1], rtol=1e-12)
+    net = gf.nets.MLP([4, 2, 1], key=jax.random.key(0))
+    lines = lines_of(net, jnp.asarray(x))
+    # Sites of two units, one sample after the other
+    first = np.array([0, 1, 0, 3, 1, 5])
+    np.testing.assert_array_equal(
+        lines.layers[0].first, np.ravel([2 * first, 2 * first + 1], order="F")
+    )
+    ratio = np.repeat([1, 1, -1, 0, 0.5, 1], 2)
+    np.testing.assert_allclose(lines.layers[0].ratio, ratio, rtol=1e-12)
     mask = np.zeros((6, 2), bool)
     mask[2, 1] = mask[4, 0] = True
     (shared,) = lines.with_sharers((jnp.asarray(mask),))

@@ -426,7 +426,7 @@ class Foreign(gf.nets.AbstractNet):
         del x, values
         return ()
 
-    def invariants(self) -> tuple:
+    def conserved(self) -> tuple:
         return ()
 
 

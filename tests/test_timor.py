@@ -4,8 +4,8 @@
 x₁, x₂ at an angle φ in (π/2, π), targets y₁, y₂, networks V relu(W X) with two hidden
 neurons, of which w_i is row i of W and v_i column i of V. Their Figure 1 trains 288 of
 them, and the zero-loss ones are the sample. Here it is run with the exact flow, against
-gradient descent as theirs and against the oracle. While w_i sees x_i only, and w_i starts
-with v_i = 0, the flow has a closed form (after their Appendix C).
+gradient descent as theirs and against the oracle; and, where w_i sees x_i only and v_i
+starts at 0, against the closed forms of `gf.theory.timor`.
 
 Run as a script, this file makes golden_timor/fig1.npz: where gradient descent ends from
 each of 288 starts, at the paper's step and at ten times that, in plain NumPy (5 minutes).
@@ -13,6 +13,7 @@ each of 288 starts, at the paper's step and at ten times that, in plain NumPy (5
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +22,7 @@ import pytest
 from scipy.optimize import brentq
 
 import gfdyn as gf
+from gfdyn.theory import timor
 
 
 GOLDEN = Path(__file__).parent / "golden_timor" / "fig1.npz"
@@ -204,35 +206,6 @@ def test_gradient_descent_from_these_starts_converges_to_it(figure1):
 
 
 # --- Closed forms: w_i sees x_i only --------------------------------------------------
-#
-# Then w_i = w_i(0) + (p − s) x_i and v_i = b y_i with s = w_i(0)·x_i, dp/dt = b (1 − pb),
-# db/dt = p (1 − pb). With c = s²/2 and Δ = √(1 + c²), written so that nothing cancels:
-
-
-def closed_form(s, t):
-    """p(t) and b(t), from p = s and b = 0."""
-    c = s**2 / 2
-    root = np.sqrt(1 + c**2)
-    left = 2 * root / (1 + (c + root) ** 2 * np.exp(2 * root * t))
-    tau = 1 / (c + root) - left
-    below_one = (c + c**2 / (root + 1)) / (c + root) + left
-    scale = s / np.sqrt(below_one * (2 - below_one))
-    return scale, scale * tau
-
-
-def limit_of_p(kappa):
-    """Of p = w_i·x_i, from kappa = (w_i(0)·x_i)² − ‖v_i(0)‖²; that of b is 1/p."""
-    return np.sqrt((kappa + np.sqrt(kappa**2 + 4)) / 2)
-
-
-def escape_time(s, eta):
-    """The first time of pb = eta."""
-    c = s**2 / 2
-    root = np.sqrt(1 + c**2)
-    z = eta / c + np.sqrt((eta / c) ** 2 + 1)
-    top = (z - 1) + (c + root) * (z + 1)
-    bottom = (c + root) * (2 - (c + c**2 / (root + 1)) * (z - 1))
-    return np.log(top / bottom) / (2 * root)
 
 
 def pair(angle: float) -> np.ndarray:
@@ -265,9 +238,10 @@ def test_trajectory_and_limit_from_v_zero(phi, psi, radius):
     traj = exact(W, V, ts, X, Y, rtol=1e-12, atol=1e-12 * radius)
     assert num_events(traj) == 0
     s = np.sum(W * X.T, axis=1)
-    p, b = closed_form(s, ts[:, None])
-    expected_W = W + (p - s)[..., None] * X.T
-    expected_V = b[:, None, :] * Y
+    problem = gf.Problem(gf.Dataset(X.T, Y.T), gf.losses.squared, reduction="sum")
+    start = gf.nets.MLP.from_weights([W, V])
+    law = timor.matched_trajectory(problem, start, jnp.asarray(ts))
+    expected_W, expected_V = (np.asarray(w) for w in law.weights)
     got_W, got_V = (np.asarray(w) for w in traj.net.weights)
     for got, expected in ((got_W, expected_W), (got_V, expected_V)):
         # Relative to each vector: the rows of W, the columns of V.
@@ -275,7 +249,7 @@ def test_trajectory_and_limit_from_v_zero(phi, psi, radius):
         size = np.linalg.norm(expected, axis=axis)
         error = np.linalg.norm(got - expected, axis=axis)
         assert np.max(error / size) <= 1e-9
-    p_limit = limit_of_p(s**2)
+    p_limit = np.asarray(timor.matched_limit_growth(s**2))
     np.testing.assert_allclose(np.sum(got_W[-1] * X.T, axis=1), p_limit, rtol=1e-9)
     np.testing.assert_allclose(got_V[-1], Y / p_limit, rtol=1e-9)
 
@@ -300,10 +274,10 @@ def test_escape_times(s, half, most):
         return np.sum(W * X.T, axis=1)[0] * (V[:, 0] @ Y[:, 0])
 
     for eta, digits in ((0.5, half), (0.99, most)):
-        expected = escape_time(s, eta)
+        expected = float(timor.escape_time(s, eta))
         assert abs(expected - digits) <= 6e-9
         low, high = expected - 0.3, expected + 0.3
-        found = brentq(lambda t, eta=eta: product(t) - eta, low, high, xtol=1e-11)
+        found: Any = brentq(lambda t, eta=eta: product(t) - eta, low, high, xtol=1e-11)
         assert abs(found - expected) <= 1e-8
 
 
@@ -323,7 +297,8 @@ def test_the_limit_holds_from_any_v_unless_a_neuron_leaves_its_cone(phi, psi):
         end_W, end_V = (np.asarray(weights[-1]) for weights in traj.net.weights)
         if loss(end_W, end_V, X, Y) > CONVERGED:
             continue
-        expected = limit_of_p(np.sum(W * X.T, axis=1) ** 2 - np.sum(V**2, axis=0))
+        kappa = np.sum(W * X.T, axis=1) ** 2 - np.sum(V**2, axis=0)
+        expected = np.asarray(timor.matched_limit_growth(kappa))
         p = np.sum(end_W * X.T, axis=1)
         if num_events(traj) == 0:
             stayed += 1

@@ -166,16 +166,20 @@ def xor(dim: int = 2, dtype: DType = None) -> Dataset:
     return _from_numpy(x, signs.prod(axis=1), dtype)
 
 
-def two_points(angle: float, targets_angle: float, dtype: DType = None) -> Dataset:
+def two_points(
+    angle: float, targets_angle: float, rotation: float = 0.0, dtype: DType = None
+) -> Dataset:
     r"""Two unit inputs in the plane at one angle, their unit targets at another.
 
-    $x_1 = y_1 = (1, 0)$, $x_2 = (\cos\phi, \sin\phi)$ and
-    $y_2 = (\cos\psi, \sin\psi)$: up to rotations the data of Timor, Vardi & Shamir,
-    section 3, who take $\pi/2 < \phi < \pi$ and $0 < \psi < \pi$.
+    $x_1 = (\cos\alpha, \sin\alpha)$, $x_2 = (\cos(\alpha+\phi), \sin(\alpha+\phi))$,
+    $y_1 = (1, 0)$ and $y_2 = (\cos\psi, \sin\psi)$: up to a rotation of the targets the
+    data of Timor, Vardi & Shamir, section 3, who take $\pi/2 < \phi < \pi$ and
+    $0 < \psi < \pi$.
 
     Args:
         angle: $\phi$ in (0, π], in radians.
         targets_angle: $\psi$ in [0, π], in radians.
+        rotation: $\alpha$ of the inputs, in radians.
     """
     if not 0 < angle <= math.pi:
         raise ValueError(f"angle={angle} must lie in (0, pi]: give it in radians.")
@@ -183,9 +187,11 @@ def two_points(angle: float, targets_angle: float, dtype: DType = None) -> Datas
         raise ValueError(
             f"targets_angle={targets_angle} must lie in [0, pi]: give it in radians."
         )
+    if not math.isfinite(rotation):
+        raise ValueError(f"rotation={rotation} must be finite: give it in radians.")
     x, y = (
-        np.array([[1.0, 0.0], [math.cos(phi), math.sin(phi)]])
-        for phi in (angle, targets_angle)
+        np.array([[math.cos(turn), math.sin(turn)] for turn in turns])
+        for turns in ((rotation, rotation + angle), (0.0, targets_angle))
     )
     return _from_numpy(x, y, dtype)
 

@@ -27,6 +27,19 @@ from ._features import (
     kink_count as kink_count,
     nonlinearity as nonlinearity,
 )
+from ._invariants import (
+    GramVelocity as GramVelocity,
+    edge_balance as edge_balance,
+    gram_drift as gram_drift,
+    gram_velocities as gram_velocities,
+    invariant_rates as invariant_rates,
+    invariants as invariants,
+    is_layer as is_layer,
+    signatures as signatures,
+)
+from ._norm_ratio import mean_norm_ratio as mean_norm_ratio, norm_ratio as norm_ratio
+from ._ranks import average_rank as average_rank, layer_ranks as layer_ranks
+from ._smoothed_margin import smoothed_margin as smoothed_margin
 from ._spectra import (
     effective_rank as effective_rank,
     numerical_rank as numerical_rank,
@@ -34,3 +47,4 @@ from ._spectra import (
     stable_rank as stable_rank,
     tail as tail,
 )
+from ._training import accuracy as accuracy, epoch_distance as epoch_distance

@@ -16,26 +16,22 @@ def layer_norms(problem: Problem, net: AbstractNet) -> Float[Array, " layers"]:
 def neuron_balance(
     problem: Problem, net: AbstractNet
 ) -> tuple[Float[Array, " width"], ...]:
-    r"""$\|W_{l+1,\cdot i}\|^2 - \|W_{l,i\cdot}\|^2$, (n_l,) for each hidden layer.
+    r"""$\|W_{l+1,\cdot i}\|^2 - \|W_{l,i\cdot}\|^2$, (n_l,) for each hidden layer of
+    which `gf.diagnostics.invariants` has one.
 
     The diagonal of `balance`: conserved by gradient flow for every homogeneous activation
     (Timor et al., Lemma 9).
     """
     del problem
-    return tuple(
-        jnp.sum(after**2, axis=0) - jnp.sum(before**2, axis=1)
-        for before, after in zip(net.weights[:-1], net.weights[1:], strict=True)
-    )
+    return tuple(i.diagonal for i in net.conserved() if i.form != "norms")
 
 
 def balance(problem: Problem, net: AbstractNet) -> tuple[Float[Array, "width width"], ...]:
-    r"""$W_{l+1}^\top W_{l+1} - W_l W_l^\top$, (n_l, n_l) for each hidden layer.
+    r"""$W_{l+1}^\top W_{l+1} - W_l W_l^\top$, (n_l, n_l) for each hidden layer of which
+    `gf.diagnostics.invariants` has one.
 
     Conserved for linear layers, and where no gate ever flips; for ReLU in general only
     its diagonal is.
     """
     del problem
-    return tuple(
-        after.T @ after - before @ before.T
-        for before, after in zip(net.weights[:-1], net.weights[1:], strict=True)
-    )
+    return tuple(i.matrix for i in net.conserved() if i.form in ("full", "blocks"))

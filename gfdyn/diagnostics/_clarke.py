@@ -11,12 +11,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from .._problem import Problem, check_fit
-from ..nets import AbstractNet, leaky_relu, norm
+from ..nets import AbstractNet, Coincidence, coinciding_kinks, norm
 
 
 Scalar = Float[Array, ""]
@@ -114,40 +113,42 @@ class _Kinks(eqx.Module):
     fixed: Sites
     # ‖∂z/∂θ‖ of each site
     slopes: Sites
-    # In each layer the first sample with the kinks of each, and whether on its side of them
-    first: tuple[Int[Array, " samples"], ...]
-    same: tuple[Bool[Array, " samples"], ...]
+    shared: tuple[Coincidence, ...]
 
     def gates(self, net: AbstractNet, opened: Sites) -> Sites:
         """The gates that stand this far between slope (0) and 1 (1) at first samples."""
 
-        def of_layer(sigma, free, fixed, first, same, opened):
-            opened = jnp.where(same[:, None], opened[first], 1 - opened[first])
+        def of_layer(sigma, free, fixed, shared, opened):
+            opposite = shared.ratio.reshape(opened.shape) < 0
+            opened = shared.of_first(opened)
+            opened = jnp.where(opposite, 1 - opened, opened)
             return jnp.where(free, sigma.slope + (1 - sigma.slope) * opened, fixed)
 
-        sites = self.free, self.fixed, self.first, self.same, opened
+        sites = self.free, self.fixed, self.shared, opened
         return _per_layer(of_layer, net.activations, *sites)
 
     def jumps(self, net: AbstractNet, signal: Sites) -> Sites:
         """How far opening each gate moves the gradient, about; 0 but at first samples."""
 
-        def of_layer(sigma, free, size, first, c):
+        def of_layer(sigma, free, size, shared, c):
             jump = jnp.where(free, (1 - sigma.slope) * c * size, 0.0)
-            return jnp.abs(jnp.zeros_like(c).at[first].add(jump))
+            return jnp.abs(shared.summed(jump))
 
-        sites = self.free, self.slopes, self.first, signal
+        sites = self.free, self.slopes, self.shared, signal
         return _per_layer(of_layer, net.activations, *sites)
 
 
 def _kinks(net: AbstractNet, x: Array, z: Sites, tolerance: float) -> _Kinks:
-    first, same = _sharing(net, x)
+    shared = coinciding_kinks(net, x)
     bounds = net.gradient_norms(x, tuple(jnp.ones_like(zl) for zl in z))
 
-    def is_near(sigma, w, zl, bound, first):
-        size = jnp.linalg.norm(w, axis=1)[None, :] * bound
-        return ((jnp.abs(zl) <= tolerance * size) & (not sigma.is_linear))[first]
+    def is_near(sigma, w, zl, bound, shared):
+        # A row of w is for one channel, at each position.
+        sizes = jnp.linalg.norm(w, axis=1)
+        size = jnp.tile(sizes, zl.shape[1] // len(sizes))[None, :] * bound
+        return shared.of_first((jnp.abs(zl) <= tolerance * size) & (not sigma.is_linear))
 
-    near = _per_layer(is_near, net.activations, net.weights[:-1], z, bounds, first)
+    near = _per_layer(is_near, net.activations, net.weights[:-1], z, bounds, shared)
 
     def sizes(opened):
         def value(sigma, near, zl):
@@ -166,7 +167,7 @@ def _kinks(net: AbstractNet, x: Array, z: Sites, tolerance: float) -> _Kinks:
         return jnp.where(near, awake, sigma.gate(zl))
 
     fixed = _per_layer(value, net.activations, near, alive, rises, z)
-    return _Kinks(free, fixed, largest, first, same)
+    return _Kinks(free, fixed, largest, shared)
 
 
 def _awakened(net: AbstractNet, x: Array, alive: Mask, own: Mask) -> tuple[Mask, Mask]:
@@ -184,39 +185,6 @@ def _awakened(net: AbstractNet, x: Array, alive: Mask, own: Mask) -> tuple[Mask,
     passed = _per_layer(lambda gate, z: lambda _: gate(z), gates, rising)
     falling = negative.forward(x, passed)[1]
     return _per_layer(lambda z: z > 0, rising), _per_layer(lambda z: z < 0, falling)
-
-
-# Over so many random units z are compared, at several places.
-_PROBED_UNITS = 32
-_PLACES = 4
-
-
-def _sharing(net: AbstractNet, x: Array) -> tuple[Any, Any]:
-    """In each layer the first sample with the kinks of each, and whether on its side of
-    them: their z are proportional, wherever θ is. Tried at random places."""
-    flat, unravel = ravel_pytree(net)
-    narrowest = min(w.shape[0] for w in net.weights[:-1])
-    shape = (max(_PLACES, -(-_PROBED_UNITS // narrowest)), flat.size)
-    places = jr.normal(jr.key(0), shape, jnp.float32).astype(flat.dtype)
-    # Not ReLUs, that no sample dies
-    bent = leaky_relu(0.5)
-    gates = [sigma if sigma.is_linear else bent for sigma in net.activations]
-    z = jax.vmap(lambda place: unravel(place).forward(x, gates)[1])(places)
-
-    def of_layer(z):
-        # Any sum over units will do; those of different places make up a vector.
-        weights = jnp.cos(jnp.arange(z.shape[-1], dtype=z.dtype))
-        rows = (z @ weights).T
-        length = jnp.linalg.norm(rows, axis=1, keepdims=True)
-        rows = rows / jnp.where(length > 0, length, 1.0)
-        side = rows[:, 0] > 0
-        rows = jnp.where(side[:, None], rows, -rows)
-        gaps = jnp.max(jnp.abs(rows[:, None] - rows[None, :]), axis=-1)
-        first = jnp.argmax(gaps <= 1000 * jnp.finfo(z.dtype).eps, axis=1)
-        return first, side == side[first]
-
-    found = [of_layer(zl) for zl in z]
-    return tuple(first for first, _ in found), tuple(same for _, same in found)
 
 
 class _Tangent(eqx.Module):

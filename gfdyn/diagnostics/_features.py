@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._problem import Problem
-from ..nets import AbstractNet
+from ..nets import MLP, AbstractNet
 
 
 def nonlinearity(problem: Problem, net: AbstractNet) -> Float[Array, " hidden"]:
@@ -30,7 +30,15 @@ def kink_count(
 
     A pair is at a kink where $|z| \le \text{threshold} \cdot \|w\| \|a\|$, with w the
     neuron's weights and a the activations that enter; a dead input (a = 0) is not at one.
+
+    Raises:
+        TypeError: if the net is no `gf.nets.MLP`.
     """
+    if not isinstance(net, MLP):
+        raise TypeError(
+            f"net is a {type(net).__name__}; kink_count is for gf.nets.MLP only. "
+            "gf.solve(..., kinks=NUMBER) follows the kinks of every network."
+        )
     x, counts = problem.data.x, []
     entering = x
     for w, sigma in zip(net.weights[:-1], net.activations, strict=True):
@@ -48,13 +56,15 @@ def kink_count(
 
 def alignment(problem: Problem, net: AbstractNet) -> Float[Array, " hidden"]:
     r"""$|\langle v_{l+1}, u_l\rangle|$, l = 1, …, L−1: the top right singular vector of
-    W_{l+1} against the top left one of W_l; 1 when neighbouring layers are aligned."""
-    pairs = [_top_pair(w) for w in net.weights]
+    W_{l+1} against the top left one of W_l; 1 when neighbouring layers are aligned.
+
+    For each entry of `gf.diagnostics.invariants` that is a matrix."""
+    pairs = [(i.incoming, i.outgoing) for i in net.conserved() if i.form != "norms"]
     return _stack(
         problem,
         [
-            jnp.abs(jnp.vdot(after[1], before[0]))
-            for before, after in zip(pairs[:-1], pairs[1:], strict=True)
+            jnp.abs(jnp.vdot(_top_pair(after)[1], _top_pair(before)[0]))
+            for before, after in pairs
         ],
     )
 

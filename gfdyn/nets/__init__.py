@@ -7,7 +7,30 @@ from ._activation import (
     leaky_relu as leaky_relu,
     relu as relu,
 )
+from ._as_dag import as_dag as as_dag
 from ._base import AbstractNet as AbstractNet
+from ._blocks import (
+    Block as Block,
+    conv as conv,
+    dense as dense,
+    densely_connected as densely_connected,
+    resnet_diagonal as resnet_diagonal,
+    resnet_free as resnet_free,
+    resnet_identity as resnet_identity,
+    sequential as sequential,
+)
+from ._coincidence import (
+    Coincidence as Coincidence,
+    coinciding_kinks as coinciding_kinks,
+)
+from ._connections import (
+    AbstractConnection as AbstractConnection,
+    Conv as Conv,
+    Dense as Dense,
+    Diagonal as Diagonal,
+    Identity as Identity,
+)
+from ._dag import Dag as Dag
 from ._initialisation import (
     balanced as balanced,
     dominated as dominated,
@@ -16,4 +39,6 @@ from ._initialisation import (
     scaled_to_norm as scaled_to_norm,
     zero_output as zero_output,
 )
+from ._invariant import Invariant as Invariant
+from ._layered import Layer as Layer, LayeredNet as LayeredNet
 from ._mlp import MLP as MLP

@@ -2,12 +2,12 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
 from ._activation import FrozenGate, PiecewiseLinear
+from ._invariant import Invariant
 
 
 Gate = Callable[[Array], Array]
@@ -28,7 +28,8 @@ class AbstractNet(eqx.Module):
     @property
     @abc.abstractmethod
     def weights(self) -> tuple[Float[Array, "*stack _ _"], ...]:
-        """The weight matrices W_1 … W_L, W_l of shape (n_l, n_{l-1})."""
+        """The weight matrices W_1 … W_L of the layers, the last one the output: all weights
+        into each unit as a row, (n_l, n_{l-1}); of convolutions into each channel."""
 
     @property
     @abc.abstractmethod
@@ -66,8 +67,12 @@ class AbstractNet(eqx.Module):
         exactly where it is 0, within a small factor elsewhere."""
 
     @abc.abstractmethod
-    def invariants(self) -> Any:
-        """The quantities that gradient flow conserves, all of degree two in θ."""
+    def conserved(self) -> tuple[Invariant, ...]:
+        """What gradient flow conserves: of each hidden layer where that has a form."""
+
+    def invariants(self) -> tuple[Float[Array, "..."], ...]:
+        """The values of what gradient flow conserves, all of degree two in θ."""
+        return tuple(invariant.value for invariant in self.conserved())
 
     def __call__(self, x: Float[Array, "samples in"]) -> Float[Array, "samples out"]:
         """The outputs f_θ(x), one row a sample."""

@@ -9,6 +9,7 @@ from jaxtyping import Array, ArrayLike, DTypeLike, Float, PRNGKeyArray
 from ._activation import PiecewiseLinear, activation
 from ._base import AbstractNet, Gate
 from ._initialisation import Initialisation, gaussian
+from ._invariant import Invariant
 
 
 ActivationSpec = str | PiecewiseLinear | Sequence[str | PiecewiseLinear]
@@ -137,18 +138,19 @@ class MLP(AbstractNet):
             a, squares = value * (a @ w.T), value**2 * squares
         return tuple(norms)
 
-    def invariants(self) -> tuple[Array, ...]:
+    def conserved(self) -> tuple[Invariant, ...]:
         """For each hidden layer, what gradient flow conserves.
 
         A linear layer conserves W_{l+1}ᵀW_{l+1} − W_l W_lᵀ, (n_l, n_l); a (leaky) ReLU
-        layer its diagonal, (n_l,): the balance of each neuron.
+        layer its diagonal, (n_l,): the balance of each neuron. (Le & Jegelka, Theorem 1;
+        Timor et al., Lemma 9.)
         """
         pairs = zip(self.matrices[:-1], self.matrices[1:], strict=True)
         return tuple(
-            after.T @ after - before @ before.T
-            if sigma.is_linear
-            else jnp.sum(after**2, axis=0) - jnp.sum(before**2, axis=1)
-            for sigma, (before, after) in zip(self.activations, pairs, strict=True)
+            Invariant(f"layer {i}", "full" if sigma.is_linear else "blocks", *pair, i)
+            for i, (sigma, pair) in enumerate(
+                zip(self.activations, pairs, strict=True), start=1
+            )
         )
 
 

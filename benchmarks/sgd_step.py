@@ -1,0 +1,177 @@
+"""What a step of SGD costs in `gf.descend`: against a bare loop, and for many seeds.
+
+An MLP-5-50 on digits in batches of 8, with the heavy ball and weight decay. Two ratios:
+
+* `step`: a step of `gf.descend` over one of a loop jitted by hand, which shuffles each
+  epoch and does the same arithmetic;
+* `seeds`: a step of 8 seeds under `jax.vmap` over one of a single seed; and the same of
+  the bare loop, `bare_seeds`, which tells what is the compiler's.
+
+Compilation apart: each is the least of several runs that take turns, so that other jobs
+on the machine disturb all alike.
+
+    python benchmarks/sgd_step.py [--smoke] [--out DIRECTORY]
+
+writes `sgd_step.json`, with the machine and the versions.
+"""
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import tyro
+
+import gfdyn as gf
+from gfdyn._serialise import replace_atomically
+
+
+SAMPLES, BATCH, SEEDS = 1408, 8, 8
+RATE, MOMENTUM, DECAY = 0.01, 0.9, 2e-3
+
+
+def setting(dtype: str) -> tuple[gf.Problem, gf.nets.MLP]:
+    """Digits and an MLP-5-50: five hidden layers of width 50."""
+    data = gf.data.digits(SAMPLES, key=jax.random.key(0), dtype=dtype)
+    net = gf.nets.MLP([64, *[50] * 5, 10], key=jax.random.key(1), scale=0.15, dtype=dtype)
+    return gf.Problem(data, gf.losses.cross_entropy), net
+
+
+def bare(
+    weights: Any, key: Any, settings: Any, x: Any, y: Any, epochs: int
+) -> tuple[Any, ...]:
+    """SGD as one would write it: a scan over batches in a scan over epochs."""
+    rate, momentum, decay = settings
+
+    def risk(weights: Any, rows: Any) -> Any:
+        a = x[rows]
+        for w in weights[:-1]:
+            a = jax.nn.relu(a @ w.T)
+        logits = jax.nn.log_softmax(a @ weights[-1].T)
+        return -jnp.mean(jnp.sum(y[rows] * logits, axis=1))
+
+    def step(carry: Any, rows: Any) -> tuple[Any, None]:
+        weights, velocity = carry
+        gradient = jax.grad(risk)(weights, rows)
+        velocity = jax.tree.map(
+            lambda v, g, w: momentum * v + (g + 2 * decay * w), velocity, gradient, weights
+        )
+        return (jax.tree.map(lambda w, v: w - rate * v, weights, velocity), velocity), None
+
+    def epoch(carry: Any, key: Any) -> tuple[Any, None]:
+        order = jax.random.permutation(key, SAMPLES).reshape(-1, BATCH)
+        return jax.lax.scan(step, carry, order)[0], None
+
+    velocity = jax.tree.map(jnp.zeros_like, weights)
+    keys = jax.random.split(key, epochs)
+    return jax.lax.scan(epoch, (weights, velocity), keys)[0][0]
+
+
+def contestants(dtype: str, epochs: int) -> dict[str, Callable[[], Any]]:
+    """Each a run of so many epochs, compiled when it is first called."""
+    problem, net = setting(dtype)
+    steps = epochs * (SAMPLES // BATCH)
+    settings = tuple(jnp.asarray(s, dtype) for s in (RATE, MOMENTUM, DECAY))
+    key = jax.random.key(2)
+    keys = jax.random.split(key, SEEDS)
+
+    def ours(problem: gf.Problem, net: gf.nets.MLP, settings: Any, key: Any) -> Any:
+        rate, momentum, decay = settings
+        return gf.descend(
+            problem,
+            net,
+            rate,
+            steps,
+            batch_size=BATCH,
+            key=key,
+            momentum=momentum,
+            weight_decay=decay,
+            save_every=steps,
+            throw=False,
+        ).final
+
+    x, y = problem.data.x, problem.data.y
+    by_hand = jax.jit(bare, static_argnums=5)
+    single = jax.jit(ours)
+    many = jax.jit(jax.vmap(ours, in_axes=(None, None, None, 0)))
+    axes = (None, 0, None, None, None, None)
+    by_hand_many = jax.jit(jax.vmap(bare, in_axes=axes), static_argnums=5)
+    return {
+        "bare": lambda: by_hand(net.weights, key, settings, x, y, epochs),
+        "single": lambda: single(problem, net, settings, key),
+        "seeds": lambda: many(problem, net, settings, keys),
+        "bare_seeds": lambda: by_hand_many(net.weights, keys, settings, x, y, epochs),
+    }
+
+
+def measure(dtype: str, epochs: int, repeats: int) -> dict[str, Any]:
+    """Microseconds a step of each, and the two ratios."""
+    runs = contestants(dtype, epochs)
+    least = dict.fromkeys(runs, float("inf"))
+    for run in runs.values():
+        jax.block_until_ready(run())
+    for _ in range(repeats):
+        for name, run in runs.items():
+            started = time.perf_counter()
+            jax.block_until_ready(run())
+            least[name] = min(least[name], time.perf_counter() - started)
+    steps = epochs * (SAMPLES // BATCH)
+    return {
+        "dtype": dtype,
+        "microseconds": {name: 1e6 * seconds / steps for name, seconds in least.items()},
+        "step": least["single"] / least["bare"],
+        "seeds": least["seeds"] / least["single"],
+        "bare_seeds": least["bare_seeds"] / least["bare"],
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    return {
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "device": jax.devices()[0].device_kind,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("jax", "equinox", "optax", "numpy")},
+    }
+
+
+def main(
+    out: Path = Path(__file__).parent,
+    smoke: bool = False,
+    epochs: int = 20,
+    repeats: int = 8,
+) -> None:
+    """Measure, print and write the numbers.
+
+    Args:
+        out: where to.
+        smoke: one epoch, one repeat, one precision.
+        epochs: of a run, 176 steps each.
+        repeats: runs of each, of which the fastest counts.
+    """
+    jax.config.update("jax_enable_x64", True)
+    if smoke:
+        epochs, repeats = 1, 1
+    precisions = ("float32",) if smoke else ("float32", "float64")
+    rows = [measure(dtype, epochs, repeats) for dtype in precisions]
+    for row in rows:
+        ratios = ", ".join(f"{r} {row[r]:.2f}" for r in ("step", "seeds", "bare_seeds"))
+        print(f"{row['dtype']}: {ratios}")
+    report = {"machine": machine(), "command": sys.argv[1:], "rows": rows}
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report, indent=1) + "\n"
+    replace_atomically(out / "sgd_step.json", partial(Path.write_text, data=text))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,76 @@
+"""Networks of layers as graphs of single neurons."""
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._activation import PiecewiseLinear, identity
+from ._connections import AbstractConnection, Dense
+from ._dag import Dag, Edge
+from ._layered import Layer, LayeredNet
+from ._mlp import MLP
+
+
+def as_dag(net: MLP | LayeredNet) -> Dag:
+    """The same network, vertex by vertex: inputs, the constant 1 if there are biases, then
+    the units of each layer.
+
+    Which weight joins which units is found by passing unit vectors through connections
+    whose weights are their own numbers.
+    """
+    layered = _layered(net) if isinstance(net, MLP) else net
+    biased = any(layer.bias is not None for layer in layered.layers)
+    one = layered.in_size
+    vertices = [range(layered.in_size)]
+    trained: dict[Edge, int] = {}
+    constants: dict[Edge, float] = {}
+    activations: dict[int, PiecewiseLinear] = {}
+    so_far = 0
+
+    for layer in layered.layers:
+        start = vertices[-1].stop + (biased and len(vertices) == 1)
+        here = range(start, start + layer.units)
+        for connection, source in zip(layer.connections, layer.sources, strict=True):
+            for i, j, number in _joined(connection, len(vertices[source])):
+                edge = vertices[source][i], here[j]
+                if connection.trained:
+                    trained[edge] = so_far + number
+                else:
+                    constants[edge] = 1.0
+            so_far += sum(w.size for w in jax.tree.leaves(connection))
+        if layer.bias is not None:
+            trained |= {(one, v): so_far + i % layer.channels for i, v in enumerate(here)}
+            so_far += layer.channels
+        activations |= dict.fromkeys(here, layer.activation)
+        vertices.append(here)
+    return Dag(
+        tuple(trained),
+        jnp.concatenate([jnp.ravel(w) for w in jax.tree.leaves(net)]),
+        layered.in_size,
+        activation=activations,
+        parameters=tuple(trained.values()),
+        constants=constants,
+        constant=one if biased else None,
+    )
+
+
+def _layered(net: MLP) -> LayeredNet:
+    sigmas = (*net.activations, identity())
+    layers = [
+        Layer((Dense(w),), None, (i,), sigma, (w.shape[0],))
+        for i, (w, sigma) in enumerate(zip(net.matrices, sigmas, strict=True))
+    ]
+    return LayeredNet((net.in_size,), layers)
+
+
+def _joined(connection: AbstractConnection, units: int) -> Iterator[tuple[int, int, int]]:
+    """(unit from, unit to, number of the weight) of each pair that it joins."""
+    numbered = jax.tree.map(
+        lambda w: jnp.arange(1.0, w.size + 1).reshape(w.shape), connection
+    )
+    with jax.ensure_compile_time_eval():
+        numbers = np.rint(np.asarray(numbered(jnp.eye(units)))).astype(int)
+    for i, j in zip(*np.nonzero(numbers), strict=True):
+        yield int(i), int(j), int(numbers[i, j]) - 1

@@ -1,0 +1,111 @@
+"""Kinks that coincide wherever θ is: sites whose pre-activations are proportional.
+
+Samples on one line through the origin share those of the first layer of a network without
+biases; positive multiples, those of all layers; equal patches of images, those of a
+convolution. So it is tried out, at some random parameters.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int
+
+from ._activation import PiecewiseLinear
+from ._base import AbstractNet
+
+
+# At so many parameters z are compared, up to rounding in units of the precision.
+_PLACES = 6
+_ROUNDING = 1000.0
+# Sites are sorted by one number that those with a common kink share; by chance, up to
+# rounding, so many others may come in between.
+_NEIGHBOURS = 4
+
+
+class Coincidence(eqx.Module):
+    """For each site of a layer, flattened, the first one with the same kink, and r with
+    z = r · z_first; r is 0 where z is, wherever θ is: such a site has no kink."""
+
+    first: Int[Array, " sites"]
+    ratio: Float[Array, " sites"]
+
+    def is_first(self, shape: tuple[int, ...]) -> Array:
+        """Whether each site is the first one with its kink."""
+        return (self.first == jnp.arange(len(self.first))).reshape(shape)
+
+    def of_first(self, sites: Array) -> Array:
+        """The values at the first sites with the same kinks."""
+        return sites.ravel()[self.first].reshape(sites.shape)
+
+    def summed(self, sites: Array) -> Array:
+        """Sums over those with the same kink, at the first one; 0 elsewhere."""
+        flat = sites.ravel()
+        return jnp.zeros_like(flat).at[self.first].add(flat).reshape(sites.shape)
+
+
+def coinciding_kinks(
+    net: AbstractNet, x: Float[Array, "samples in"]
+) -> tuple[Coincidence, ...]:
+    """Which sites of each hidden layer share a kink; those of a linear layer have none."""
+    net, x = jax.lax.stop_gradient((net, x))
+    flat, unravel = ravel_pytree(net)
+    gates = [_Probe(sigma) for sigma in net.activations]
+
+    def probe(key: Array) -> tuple[Array, ...]:
+        drawn = jr.normal(key, flat.shape, jnp.float32).astype(flat.dtype)
+        z = unravel(drawn).forward(x, gates)[1]
+        return tuple(zl.ravel() for zl in z)
+
+    z = jax.lax.map(probe, jr.split(jr.key(0), _PLACES))
+    return tuple(
+        _alone(zl[0]) if sigma.is_linear else _proportional(zl.T)
+        for sigma, zl in zip(net.activations, z, strict=True)
+    )
+
+
+class _Probe(eqx.Module):
+    """A gate that lets every sample through, and keeps deep networks in range."""
+
+    activation: PiecewiseLinear
+
+    def __call__(self, z: Array) -> Array:
+        # With slope ½ and no ReLU, that no sample dies
+        bent = z if self.activation.is_linear else jnp.where(z > 0, z, 0.5 * z)
+        largest = jnp.max(jnp.abs(z))
+        return bent / jnp.where(largest > 0, largest, 1.0)
+
+
+def _alone(z: Array) -> Coincidence:
+    return Coincidence(jnp.arange(len(z)), jnp.ones_like(z))
+
+
+def _proportional(rows: Float[Array, "sites places"]) -> Coincidence:
+    """Which rows are multiples of each other, to rounding."""
+    length = jnp.linalg.norm(rows, axis=1)
+    known = length > 0
+    units = rows / jnp.where(known, length, 1.0)[:, None]
+    weights = jnp.cos(jnp.arange(rows.shape[1], dtype=rows.dtype))
+    order = jnp.argsort(jnp.abs(units @ weights))
+    own = jnp.arange(len(rows))
+    tolerance = _ROUNDING * jnp.finfo(rows.dtype).eps
+    sorted_units, sorted_known = units[order], known[order]
+
+    # Each is linked to the nearest one before it in this order that it is a multiple of.
+    link = own
+    for shift in range(1, _NEIGHBOURS + 1):
+        before = jnp.roll(sorted_units, shift, axis=0)
+        sign = jnp.where(jnp.sum(sorted_units * before, axis=1) > 0, 1.0, -1.0)
+        gap = jnp.max(jnp.abs(sorted_units - sign.astype(rows.dtype)[:, None] * before), 1)
+        same = (gap <= tolerance) & sorted_known & (own >= shift)
+        link = jnp.where(same & (link == own), own - shift, link)
+    rounds = max(1, math.ceil(math.log2(len(rows))))
+    root = jax.lax.fori_loop(0, rounds, lambda _, link: link[link], link)
+
+    lowest = jnp.full_like(own, len(rows)).at[root].min(order)
+    first = jnp.zeros_like(own).at[order].set(lowest[root])
+    squares = jnp.where(known, length**2, 1.0)[first]
+    return Coincidence(first, jnp.sum(rows * rows[first], axis=1) / squares)
