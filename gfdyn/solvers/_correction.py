@@ -111,29 +111,41 @@ def correct(
     error = jax.tree.map(lambda r: since * r, rest.position)
     ratio = tolerances.error_ratio(flow, error, span.start.position, settled.position)
     wrong = _wrong_sides(span, motion.z, after)
-    missed = _error_of(span, wrong, motion.z) / (tolerances.rtol * norm(constant(net)))
-    ratio = jnp.maximum(ratio, missed) / _SHARE
-    ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
+    missed = _error_of(span, wrong, motion.z)
 
     # The rest grows from 0 over that time: half of it has been missed.
     position = jax.tree.map(
         lambda y, r: y + 0.5 * mean * r, settled.position, rest.position
     )
-    position, z = _put_back(span, flow.retract(position), after, wrong, motion.z)
+    allowed_error = tolerances.rtol * norm(constant(net))
+    back = _put_back(
+        span, flow.retract(position), after, wrong, motion.z, _SHARE * allowed_error
+    )
+    missed = jnp.maximum(missed, back.distance) / allowed_error
+    ratio = jnp.maximum(ratio, missed) / _SHARE
+    ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
     allowed = _SAFETY / jnp.sqrt(jnp.maximum(ratio, 1e-10))
     return Outcome(
         accepted=ratio <= 1,
         size=span.size,
         factor=jnp.clip(allowed, _SMALLEST, _LARGEST),
-        state=State(position, spent.dissipated),
+        state=State(back.position, spent.dissipated),
         gates=after,
-        motion=eqx.tree_at(lambda m: m.z, motion, z),
+        motion=eqx.tree_at(lambda m: m.z, motion, back.z),
         since=constant(times),
         mean_since=mean,
         crossed=nowhere(after),
+        stranded=back.stranded,
         # The linearisation, three ways back through it, two looks at z
         cost=3 + cost + settled.cost,
     )
+
+
+class _PutBack(eqx.Module):
+    position: Any
+    z: Sites
+    distance: Scalar
+    stranded: Mask
 
 
 def _gates_beyond(
@@ -248,18 +260,33 @@ def _error_of(span: Span, wrong: Mask, z: Sites) -> Scalar:
 
 
 def _put_back(
-    span: Span, position: Any, after: GateState, wrong: Mask, z: Sites
-) -> tuple[Any, Sites]:
-    """The position with those sites back on their kinks, and z there: left beyond them,
-    they would count as an error again in every step until they return."""
-    flow = span.flow
-    held = GateState(after.on, either(after.sliding, wrong), after.frozen)
+    span: Span, position: Any, after: GateState, wrong: Mask, z: Sites, furthest: Scalar
+) -> _PutBack:
+    """The position with the sites of the mask back on their kinks: left beyond them, they
+    would count as an error again in every step until they return.
 
-    def moved() -> tuple[Any, Sites]:
+    How far that is counts as an error if this step has taken them there. Those that were
+    there before are only put back if they are near.
+    """
+    flow = span.flow
+    before = _wrong_sides(span, span.first.z, after)
+    fresh = without(wrong, before)
+    has_fresh = any_of(fresh)
+    chosen = per_layer(lambda f, w: jnp.where(has_fresh, f, w), fresh, wrong)
+    held = GateState(after.on, either(after.sliding, chosen), after.frozen)
+
+    def moved() -> _PutBack:
         fixed = constant(position)
         back, _ = back_to_kinks(flow, fixed, held, span.lines, span.allowance.position)
-        back = flow.retract(back)
-        there = jax.tree.map(lambda p, b, f: p + (b - f), position, constant(back), fixed)
-        return there, preactivations(flow, there, after)
+        way = jax.tree.map(jnp.subtract, constant(flow.retract(back)), fixed)
+        distance = norm(flow.point(way))
+        taken = has_fresh | (distance <= furthest)
+        there = jax.tree.map(lambda p, w: p + jnp.where(taken, w, 0.0), position, way)
+        z = preactivations(flow, there, after)
+        counted = jnp.where(has_fresh, distance, 0.0)
+        return _PutBack(there, z, counted, _wrong_sides(span, z, after))
 
-    return jax.lax.cond(any_of(wrong), moved, lambda: (position, z))
+    def stays() -> _PutBack:
+        return _PutBack(position, z, jnp.zeros_like(furthest), nowhere(after))
+
+    return jax.lax.cond(any_of(wrong), moved, stays)

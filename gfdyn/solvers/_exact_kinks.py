@@ -126,6 +126,7 @@ class ExactKinks(AbstractSolver):
             pressed=jnp.asarray(False),
             decided=none,
             undecided=none,
+            stranded=none,
         )
         return start, dt0
 
@@ -167,7 +168,16 @@ class ExactKinks(AbstractSolver):
         leg = explicit_step(method, field, state, before.motion, size)
         verdict = self.steps.judge(flow, leg.error, state, leg.end, size, before.controller)
         span = Span(
-            flow, gates, before.lines, state, before.motion, leg, size, allowance, jumps
+            flow,
+            gates,
+            before.lines,
+            state,
+            before.motion,
+            leg,
+            size,
+            allowance,
+            jumps,
+            before.stranded,
         )
         outcome = self._at_kinks(span, verdict.accepted, small, before.pressed)
         next_size = jnp.minimum(verdict.next_size, size * outcome.factor)
@@ -206,6 +216,7 @@ class ExactKinks(AbstractSolver):
                 since=per_layer(jnp.zeros_like, span.first.z),
                 mean_since=jnp.zeros_like(span.size),
                 crossed=nowhere(gates),
+                stranded=nowhere(gates),
                 cost=jnp.zeros_like(span.size),
             )
 
@@ -294,6 +305,8 @@ class _KinkState(eqx.Module):
     # These stay live until time has passed.
     decided: Mask
     undecided: Mask
+    # The sites left beyond their kinks
+    stranded: Mask
 
 
 def _after(
@@ -312,12 +325,12 @@ def _after(
     rates = per_layer(
         rate, gates.sliding, outcome.gates.sliding, before.motion.nu, outcome.motion.nu
     )
-    after = (outcome.gates, outcome.motion, jax.lax.stop_gradient(rates))
+    rates = jax.lax.stop_gradient(rates)
     accepted = verdict.accepted & outcome.accepted
-    kept, motion, nu_rate = jax.tree.map(
+    kept, motion, nu_rate, stranded = jax.tree.map(
         lambda new, old: jnp.where(accepted, new, old),
-        after,
-        (before.gates, before.motion, before.nu_rate),
+        (outcome.gates, outcome.motion, rates, outcome.stranded),
+        (before.gates, before.motion, before.nu_rate, before.stranded),
     )
     instant = outcome.size <= _INSTANT * size
 
@@ -335,6 +348,7 @@ def _after(
         pressed=verdict.accepted & ~outcome.accepted,
         decided=through_instant(outcome.crossed, before.decided),
         undecided=through_instant(again, before.undecided),
+        stranded=stranded,
     )
 
 

@@ -93,5 +93,6 @@ def _cut(
         since=per_layer(jnp.zeros_like, span.first.z),
         mean_since=jnp.zeros_like(span.size),
         crossed=crossed,
+        stranded=nowhere(gates),
         cost=corrected.cost + cost + 1 + end.cost + _BISECTION_COST,
     )

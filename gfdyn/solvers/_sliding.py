@@ -145,12 +145,18 @@ def back_to_kinks(
     flow: AbstractFlow, position: Any, gates: GateState, lines: Lines, tolerance: Scalar
 ) -> tuple[Any, Scalar]:
     """The nearest position at which the sliding sites have z = 0, to first order, up to an
-    error of norm `tolerance`; and what it cost, in field evaluations."""
+    error of norm `tolerance`; and what it cost, in field evaluations.
+
+    Kinks of aligned neurons may be all but parallel: to be on all of them exactly would
+    move the parameters by far more than z, which damping forbids.
+    """
     net = flow.point(position)
     held = lines.one_of_each(gates.sliding)
 
     def project(rows: Rows) -> tuple[AbstractNet, Scalar]:
-        change = _solve_normal(flow, net, gates, held, rows, lambda on: on.z, tolerance)
+        change = _solve_normal(
+            flow, net, gates, held, rows, lambda on: on.z, tolerance, _DAMPING
+        )
         return jax.tree.map(jnp.subtract, net, change.step), change.cost
 
     moved, cost = jax.lax.cond(
@@ -164,6 +170,9 @@ def back_to_kinks(
 # In units of the precision, relative to the right-hand side.
 _CG_RESIDUAL = 20.0
 _CG_STEPS = 200
+# Of what is left of the way to the kinks, relative to their diagonal: directions in which
+# they differ by less than its root are left alone.
+_DAMPING = 1e-6
 # Samples of which some gate slides are treated apart if they are few: this part of all.
 _FEW = 1 / 8
 _FEWEST = 32
@@ -204,8 +213,10 @@ def _solve_normal(
     rows: Rows,
     wanted: Callable[[Linearisation], Sites],
     error: Scalar,
+    damping: float = 0.0,
 ) -> _Solved:
-    """ν with J_S J_Sᵀ ν = wanted, such that J_Sᵀν is right up to an error of this norm.
+    """ν with (J_S J_Sᵀ + damping D) ν = wanted, D about the diagonal of J_S J_Sᵀ, such that
+    J_Sᵀν is right up to an error of this norm.
 
     Its derivative is that of the solution, solved for to rounding.
     """
@@ -226,8 +237,9 @@ def _solve_normal(
     def normal(nu: Sites, at: Linearisation = at) -> Sites:
         step, _ = at.pullback(nowhere, masked(held, nu))
         pushed = at.pushforward(step)
+        damped = per_layer(lambda p, s, n: p + damping * s * n, pushed, scales, nu)
         # The identity at other sites, where cotangents arrive in reverse mode.
-        return per_layer(jnp.where, held, pushed, nu)
+        return per_layer(jnp.where, held, damped, nu)
 
     def exactly(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
         return _conjugate_gradients(matvec, b, scales, jnp.zeros_like(error))[0]

@@ -56,8 +56,9 @@ class Outcome(eqx.Module):
     # How long before its end gates have changed; and on the average, by their jumps
     since: Sites
     mean_since: Scalar
-    # The sites at whose kinks it was cut
+    # The sites at whose kinks it was cut, and those left beyond theirs
     crossed: Mask
+    stranded: Mask
     # In field evaluations
     cost: Scalar
 
@@ -93,7 +94,7 @@ class Span(eqx.Module):
 
     The *margin* of a site is how far its pre-activation is on its gate's side of the kink.
     A site crosses where its margin falls below 0, or below what it was at the start if
-    that was negative already.
+    that was negative already; a stranded one crosses at the start.
     """
 
     flow: AbstractFlow
@@ -106,21 +107,25 @@ class Span(eqx.Module):
     allowance: Allowance
     # How far the velocity jumps where each gate flips
     jumps: Sites
+    # The sites that the step before has left beyond their kinks
+    stranded: Mask
 
     def margins(self, z: Sites) -> Sites:
         """How far each gate that is frozen still is from crossing; ∞ at other sites."""
 
         def margin(
-            on: Array, before: Array, now: Array, frozen: Array, slides: Array
+            on: Array, before: Array, now: Array, watched: Array, stranded: Array
         ) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
             rounding = rounding_of(before)
             allowed = jnp.minimum(sign * before - _SLACK * rounding, -rounding)
+            allowed = jnp.where(stranded, -rounding, allowed)
             allowed = jax.lax.stop_gradient(allowed)
-            return jnp.where(frozen & ~slides, sign * now - allowed, jnp.inf)
+            return jnp.where(watched, sign * now - allowed, jnp.inf)
 
         gates = self.gates
-        return per_layer(margin, gates.on, self.first.z, z, gates.frozen, gates.sliding)
+        watched = without(gates.frozen, gates.sliding)
+        return per_layer(margin, gates.on, self.first.z, z, watched, self.stranded)
 
     def margins_at(self, time: Scalar) -> Sites:
         """The margins within the step."""
