@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -23,6 +25,7 @@ RECORDS = {
     "risk": gf.diagnostics.risk,
     "singular_values": partial(gf.diagnostics.singular_values, k=10),
 }
+DIMS = {"risk": ("save",), "singular_values": ("save", "layer", "value")}
 # A fall of the loss by this is no part of a plateau.
 BAND = 0.1
 
@@ -90,13 +93,16 @@ def train(
     scale: float,
     c: float,
     epochs: int,
+    flatness: float | None = None,
 ) -> xr.Dataset:
     """SGD from the net of each seed, stacked: `risk` (seed, save), on all samples,
-    `singular_values` (seed, save, layer, value), over `tau` and `epoch` (save)."""
+    `singular_values` (seed, save, layer, value), over `tau` and `epoch` (save); and with
+    `flatness` what `resting_places` tells, (seed, plateau), NaN where seeds have fewer."""
     batches = problem.data.x.shape[0] // training.batch_size
     saves = 650 if training.data == "digits" else 100
     saves = saves if training.saves is None else training.saves
     every = max(1, epochs // saves) * batches
+    epoch = np.append(np.arange(0, epochs * batches, every), epochs * batches) / batches
     runs = []
     for seed in training.seeds:
         net = make_net(training, problem, depth, scale, seed)
@@ -111,53 +117,78 @@ def train(
             record=RECORDS,
             progress=True,
         )
-        runs.append({name: np.asarray(value) for name, value in traj.records.items()})
-    steps = np.minimum(np.arange(runs[0]["risk"].shape[0]) * every, epochs * batches)
+        run = xr.Dataset(
+            {name: (DIMS[name], np.asarray(traj.records[name])) for name in RECORDS}
+        )
+        if flatness is not None:
+            run = run.merge(resting_places(traj, epoch, flatness))
+        runs.append(run)
     # One step of SGD is this long in the clock of escape.
-    tau = steps * float(gf.escape.tau_of_unit_sphere_time(c, depth))
-    dims = {"risk": (), "singular_values": ("layer", "value")}
+    tau = epoch * batches * float(gf.escape.tau_of_unit_sphere_time(c, depth))
+    stacked = xr.concat(runs, "seed", join="outer").assign(epoch=("save", epoch))
+    return stacked.assign_coords(
+        tau=("save", tau),
+        seed=list(training.seeds),
+        layer=np.arange(1, depth + 1),
+    )
+
+
+def resting_places(traj: gf.Trajectory, epoch: np.ndarray, flatness: float) -> xr.Dataset:
+    """The plateaus of `gf.escape.episodes`, (plateau): from and to which epoch, the save
+    nearest to the saddle, the risk there, the number of significant singular values of
+    each layer (`rank`), and the bottleneck rank. Floats, for NaN to mean none."""
+    # On the clock of escape all steps are of one length. In t they shorten with ‖θ‖^(2−L),
+    # and a plateau does not stand out from the fall to it.
+    clocked = eqx.tree_at(lambda t: t.ts, traj, jnp.asarray(epoch))
+    found = gf.escape.episodes(clocked, flatness=flatness).plateaus
     return xr.Dataset(
         {
-            name: (("seed", "save", *dims[name]), np.stack([run[name] for run in runs]))
-            for name in RECORDS
-        }
-        | {"epoch": ("save", steps / batches)},
-        coords={
-            "tau": ("save", tau),
-            "seed": list(training.seeds),
-            "layer": np.arange(1, depth + 1),
+            "plateau_start": ("plateau", found.start),
+            "plateau_end": ("plateau", found.end),
+            "plateau_save": ("plateau", found.save.astype(float)),
+            "plateau_risk": ("plateau", found.loss.astype(float)),
+            "rank": (("plateau", "layer"), found.ranks.astype(float)),
+            "bottleneck_rank": ("plateau", found.bottleneck_rank.astype(float)),
         },
+        coords={"plateau": np.arange(len(found.loss))},
     )
+
+
+def plateau_table(runs: xr.Dataset) -> str:
+    """A line for each plateau of each seed."""
+    lines = ["seed  plateau   from epoch    to epoch      loss  ranks (bottleneck)"]
+    for _, run in runs.groupby("seed"):
+        seed, run = int(run["seed"].item()), run.squeeze("seed")
+        for k in range(int(run["plateau_save"].count())):
+            at = run.isel(plateau=k)
+            ranks = " ".join(f"{rank:.0f}" for rank in at["rank"].values)
+            lines.append(
+                f"{seed:4d}  {k:7d}  {at['plateau_start'].item():11.0f} "
+                f"{at['plateau_end'].item():11.0f}  {at['plateau_risk'].item():8.4f}  "
+                f"{ranks} ({at['bottleneck_rank'].item():.0f})"
+            )
+    return "\n".join(lines)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plateaus:
-    """The two plateaus of a loss, by index of the saves.
+    """Where a loss rests after its first plateau, by index of the saves.
 
     Attributes:
-        first_left: the first save at which the loss has fallen; None if never.
+        first_left: the first save at which the loss has fallen by `BAND`; None if never.
         start, end: the longest stretch afterwards over which it falls by less than `BAND`,
             before it is solved; None if it has not fallen.
-        left: the first save at which the loss is lower than that by `BAND`; None if never.
         solved: the first save at which the loss is below `BAND`; None if never.
     """
 
     first_left: int | None
     start: int | None
     end: int | None
-    left: int | None
     solved: int | None
 
     @property
-    def middle(self) -> int | None:
-        """The middle of the second plateau."""
-        if self.start is None or self.end is None:
-            return None
-        return (self.start + self.end) // 2
-
-    @property
     def rest(self) -> float | None:
-        """How long the second plateau is, of the time from the first one to the solution;
+        """How long that stretch is, of the time from the first plateau to the solution;
         None if it was not solved."""
         if self.first_left is None or self.start is None or self.end is None:
             return None
@@ -172,7 +203,7 @@ def find_plateaus(risk: np.ndarray) -> Plateaus:
     lowest = np.minimum.accumulate(risk)
     first = _first(lowest < risk[0] - BAND)
     if first is None:
-        return Plateaus(None, None, None, None, None)
+        return Plateaus(None, None, None, None)
     solved = _first(lowest < BAND)
     stop = len(risk) if solved is None else solved + 1
     # The end of the stretch that starts at each save.
@@ -181,9 +212,7 @@ def find_plateaus(risk: np.ndarray) -> Plateaus:
         for i in range(first, stop)
     ]
     longest = int(np.argmax(np.asarray(ends) - np.arange(first, stop)))
-    start, end = first + longest, ends[longest]
-    level = float(np.median(risk[start : end + 1]))
-    return Plateaus(first, start, end, _first(lowest < level - BAND), solved)
+    return Plateaus(first, first + longest, ends[longest], solved)
 
 
 def _first(mask: np.ndarray) -> int | None:

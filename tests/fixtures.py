@@ -29,13 +29,13 @@ def linear_escape(a: np.ndarray, depth: int, width: int = 5) -> gf.nets.MLP:
 
 
 def all_active(
-    depth: int, noise: float = 0.0, seed: int = 0, width: int = 3
+    depth: int, noise: float = 0.0, seed: int = 0, width: int = 3, samples: int = 6
 ) -> tuple[gf.Problem, gf.nets.MLP]:
     """Rank-one data and a positive rank-one ReLU net on them (up to `noise`): every gate is
     and stays open, so that the flow is smooth. At ‖W_l‖ = 1 without noise it is the optimal
     escape direction, of speed `all_active_speed`."""
     rng = np.random.default_rng(seed)
-    u, v = rng.uniform(0.3, 1, 4), rng.uniform(0.5, 1.5, 6)
+    u, v = rng.uniform(0.3, 1, 4), rng.uniform(0.5, 1.5, samples)
     u /= np.linalg.norm(u)
     q = [u, *[rng.uniform(0.3, 1, width) for _ in range(depth - 1)], np.ones(1)]
     q = [p / np.linalg.norm(p) for p in q]

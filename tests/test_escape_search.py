@@ -178,10 +178,10 @@ def test_errors_of_the_descent():
 # --- The search on Example 1 ----------------------------------------------------------
 
 
-def find(n_starts=16, **options: Any):
+def find(n_starts=8, **options: Any):
     """All on one shape, of which the flow is compiled once."""
     key = jax.random.key(1)
-    return search(circle(), [2, 16, 16, 1], n_starts, key=key, batch_size=8, **options)
+    return search(circle(), [2, 16, 16, 1], n_starts, key=key, batch_size=4, **options)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def test_rows_are_what_they_say(found):
 def test_starts_are_accounted_for(found):
     """Each led to a row, at least as fast as its descent was; no row twice."""
     index, speed = np.asarray(found.index), np.asarray(found.speed)
-    assert index.shape == found.descent_speeds.shape == (16,) and index.min() >= 0
+    assert index.shape == found.descent_speeds.shape == (8,) and index.min() >= 0
     np.testing.assert_array_equal(np.bincount(index), found.count)
     np.testing.assert_array_equal(found.all_speeds, speed[index])
     assert (found.all_speeds >= found.descent_speeds - 1e-9).all()
@@ -246,7 +246,7 @@ def test_starts_are_accounted_for(found):
 
 def test_summary(found):
     text = found.summary()
-    assert "2-16-16-1 nets from 16 starts, of which 0 died" in text
+    assert "2-16-16-1 nets from 8 starts, of which 0 died" in text
     assert "0.5000000000" in text and "0.4142135624" in text and "(2,1,1)" in text
     assert len(text.splitlines()) == 4 and "not at rest" not in text
 
@@ -267,17 +267,17 @@ def programs():
 
 def test_resumed_search_is_the_undisturbed_one(found, tmp_path):
     """To the last bit: half of the starts, then all; a part lost and computed again."""
-    find(8, folder=tmp_path)
+    find(4, folder=tmp_path)
     (part,) = tmp_path.iterdir()
     written = part.stat().st_mtime_ns
     both = find(folder=tmp_path)
     assert eqx.tree_equal(both, found) and part.stat().st_mtime_ns == written
     assert sorted(f.name for f in tmp_path.iterdir()) == [
-        "starts_000000_000008.nc",
-        "starts_000008_000016.nc",
+        "starts_000000_000004.nc",
+        "starts_000004_000008.nc",
     ]
     assert eqx.tree_equal(find(folder=tmp_path), found)
-    (tmp_path / "starts_000008_000016.nc").unlink()
+    (tmp_path / "starts_000004_000008.nc").unlink()
     assert eqx.tree_equal(find(folder=tmp_path, progress=True), found)
 
 

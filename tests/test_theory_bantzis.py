@@ -27,7 +27,7 @@ from gfdyn.theory import Check, bantzis
 from gfdyn.theory._check import at_most, equal
 
 
-# One program a shape; uncompiled where something is replaced or refused.
+# One program a shape; `afresh` where something is replaced, uncompiled where refused.
 product_inequality = jax.jit(bantzis.product_inequality, static_argnames="sharp")
 rank_one_layers = jax.jit(bantzis.rank_one_layers, static_argnames=("sharp", "tolerance"))
 near_rank_one_input = jax.jit(bantzis.near_rank_one_input, static_argnames="layer")
@@ -36,9 +36,15 @@ near_rank_one_speed = jax.jit(bantzis.near_rank_one_speed)
 explosion_law = jax.jit(bantzis.explosion_law, static_argnames="tolerance")
 balance_law = jax.jit(bantzis.balance_law)
 output_bound = jax.jit(bantzis.output_bound)
+deepening_never_loses = jax.jit(bantzis.deepening_never_loses)
 rank_one_layer_count = jax.jit(bantzis.rank_one_layer_count)
 nonnegative_singular_pair = jax.jit(bantzis.nonnegative_singular_pair)
 escape_speed = jax.jit(gf.diagnostics.escape_speed)
+
+
+def afresh(statement, *arguments):
+    """Compiled anew, with what the test has put in the place of a part of it."""
+    return jax.jit(lambda *given: statement(*given))(*arguments)
 
 
 def regression(seed=0, n=7, d=3, k=2):
@@ -264,7 +270,7 @@ def test_product_inequality_is_an_equality_at_full_speed(monkeypatch):
         assert found.verdict == "HOLDS"
     norm = gf.nets.norm
     monkeypatch.setattr("gfdyn.theory.bantzis._products.norm", lambda m: 0.99 * norm(m))
-    assert bantzis.product_inequality(problem, net).verdict == "VIOLATED"
+    assert afresh(bantzis.product_inequality, problem, net).verdict == "VIOLATED"
 
 
 def test_product_inequality_without_speed_or_contraction():
@@ -300,7 +306,7 @@ def test_layer_count_against_numpy(monkeypatch):
     found = rank_one_layer_count(problem, net, 0.25)
     assert (found.verdict, float(found.rhs), float(found.lhs)) == ("HOLDS", 4.0, 3.0)
     monkeypatch.setattr("gfdyn.theory.bantzis._products.tail", lambda m: jnp.asarray(0.1))
-    assert bantzis.rank_one_layer_count(problem, net, 0.25).verdict == "VIOLATED"
+    assert afresh(bantzis.rank_one_layer_count, problem, net, 0.25).verdict == "VIOLATED"
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, -1.0])
@@ -453,7 +459,9 @@ def test_inputs_of_rank_nearly_one(epsilon):
 def test_representations_of_rank_one():
     """From its first one on, those of a deepened net are, and the bound is 0."""
     problem = regression(k=1)
-    net = gf.escape.deepen(problem, escaping(problem, [3, 5, 5, 1]), 2)
+    net = jax.jit(gf.escape.deepen, static_argnums=2)(
+        problem, escaping(problem, [3, 5, 5, 1]), 2
+    )
     for layer, width in ((2, 7), (4, 1)):
         found = near_rank_one_input(problem, net, layer)
         assert found.lhs.shape == (width,) and np.max(found.rhs) <= 1e-12
@@ -576,7 +584,7 @@ def test_explosion_law_wants_an_escape_direction():
     assert "not escaping" in str(found)
     # Example 1 stands on kinks, where the plain gradient is not −s ρ.
     problem, net = circle(), rank_two()
-    plain = jax.grad(problem.localized_risk)(net)
+    plain = jax.jit(jax.grad(problem.localized_risk))(net)
     assert float(gf.nets.norm(jax.tree.map(lambda g, w: g + w / 2, plain, net))) > 0.7
     radii = jnp.log(jnp.asarray([1.0, 2.0, 4.0]))
     law = gf.escape.log_escape_time(3, 0.5, 0.0, radii)
@@ -590,7 +598,8 @@ def test_balance_law():
     problem, start = all_active(3, noise=0.3)
     flow = gf.GradientFlow(problem)
     traj = gf.solve(flow, start, ts=jnp.linspace(0, 3.0, 5), solver=tight())
-    found = jax.vmap(lambda net: bantzis.balance_law(problem, net, start, 1e-9))(traj.net)
+    check = jax.vmap(lambda net: bantzis.balance_law(problem, net, start, 1e-9))
+    found = jax.jit(check)(traj.net)
     assert found.lhs.shape == (5, 6)
     assert found.verdict == "HOLDS"
     moved = gf.nets.norm(rows(traj.net, 4).weights[0] - start.weights[0])
@@ -624,7 +633,7 @@ def test_escape_directions_are_balanced(monkeypatch):
     monkeypatch.setattr(
         "gfdyn.theory.bantzis._escape.clarke_residual", lambda *_: jnp.asarray(0.0)
     )
-    assert bantzis.escape_direction_balance(problem, other).verdict == "VIOLATED"
+    assert afresh(bantzis.escape_direction_balance, problem, other).verdict == "VIOLATED"
 
 
 def test_output_bound_against_numpy():
@@ -653,15 +662,15 @@ def test_output_bound_against_numpy():
 def test_deepening(monkeypatch):
     problem = regression()
     net = escaping(problem, [3, 4, 2])
-    found = bantzis.deepening_never_loses(problem, net)
+    found = deepening_never_loses(problem, net)
     assert found.verdict == "HOLDS" and found.lhs < found.rhs < 0
     losing = eqx.tree_at(lambda n: n.matrices[-1], net, replace_fn=lambda w: -w)
-    assert "not escaping" in str(bantzis.deepening_never_loses(problem, losing))
+    assert "not escaping" in str(deepening_never_loses(problem, losing))
     monkeypatch.setattr(
         "gfdyn.theory.bantzis._escape.deepen",
         lambda _, net, k: losing,
     )
-    assert bantzis.deepening_never_loses(problem, net).verdict == "VIOLATED"
+    assert afresh(bantzis.deepening_never_loses, problem, net).verdict == "VIOLATED"
 
 
 def test_speed_bounds():

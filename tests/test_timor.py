@@ -13,8 +13,9 @@ each of 288 starts, at the paper's step and at ten times that, in plain NumPy (5
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
@@ -69,15 +70,33 @@ def make_golden() -> None:
     np.savez_compressed(GOLDEN, W_start=W, V_start=V, step=STEP, time=T, **ends)
 
 
-def exact(W, V, ts, X=X, Y=Y, rtol=1e-8, atol=1e-12) -> gf.Trajectory:
+class Run(NamedTuple):
+    """The weights at the saves, and how many steps and events it took."""
+
+    W: np.ndarray
+    V: np.ndarray
+    stats: dict[str, int]
+
+    @property
+    def num_events(self) -> int:
+        return self.stats["num_crossings"] + self.stats["num_slides"]
+
+
+@jax.jit
+def solved(W, V, ts, X, Y, rtol, atol):
+    """One program for the thousand solves of this file, what surrounds a solve included."""
     problem = gf.Problem(gf.Dataset(X.T, Y.T), gf.losses.squared, reduction="sum")
-    net = gf.nets.MLP.from_weights([jnp.asarray(W), jnp.asarray(V)])
+    net = gf.nets.MLP.from_weights([W, V])
     solver = gf.solvers.ExactKinks(rtol=rtol, atol=atol)
-    return gf.solve(gf.GradientFlow(problem), net, ts=ts, solver=solver)
+    traj = gf.solve(gf.GradientFlow(problem), net, ts=ts, solver=solver, throw=False)
+    return traj.net.weights, traj.stats, traj.result == gf.RESULTS.successful
 
 
-def num_events(traj: gf.Trajectory) -> int:
-    return int(traj.stats["num_crossings"] + traj.stats["num_slides"])
+def exact(W, V, ts, X=X, Y=Y, rtol=1e-8, atol=1e-12) -> Run:
+    (hidden, output), stats, successful = solved(W, V, ts, X, Y, rtol, atol)
+    assert bool(successful)
+    counts = {name: int(n) for name, n in stats.items()}
+    return Run(np.asarray(hidden), np.asarray(output), counts)
 
 
 # --- Figure 1 -------------------------------------------------------------------------
@@ -126,9 +145,8 @@ def figure1() -> Figure1:
     )
     starts = zip(golden["W_start"], golden["V_start"], strict=True)
     runs = [exact(W, V, SAVES) for W, V in starts]
-    W, V = (np.stack([run.net.weights[layer] for run in runs]) for layer in (0, 1))
-    stats = [{name: int(n) for name, n in run.stats.items()} for run in runs]
-    return Figure1(golden, W, V, stats)
+    W, V = np.stack([run.W for run in runs]), np.stack([run.V for run in runs])
+    return Figure1(golden, W, V, [run.stats for run in runs])
 
 
 def test_figure_1_converges_where_gradient_descent_does(figure1):
@@ -207,6 +225,8 @@ def test_gradient_descent_from_these_starts_converges_to_it(figure1):
 
 # --- Closed forms: w_i sees x_i only --------------------------------------------------
 
+matched_trajectory = jax.jit(timor.matched_trajectory)
+
 
 def pair(angle: float) -> np.ndarray:
     """Two unit vectors at an angle, as columns."""
@@ -235,14 +255,14 @@ def test_trajectory_and_limit_from_v_zero(phi, psi, radius):
     W = matched_rows(np.random.default_rng(0), X, radius)
     ts = np.array([1.0, 4.0, 10.0, 20.0, 60.0])
     V = np.zeros((2, 2))
-    traj = exact(W, V, ts, X, Y, rtol=1e-12, atol=1e-12 * radius)
-    assert num_events(traj) == 0
+    run = exact(W, V, ts, X, Y, rtol=1e-12, atol=1e-12 * radius)
+    assert run.num_events == 0
     s = np.sum(W * X.T, axis=1)
     problem = gf.Problem(gf.Dataset(X.T, Y.T), gf.losses.squared, reduction="sum")
     start = gf.nets.MLP.from_weights([W, V])
-    law = timor.matched_trajectory(problem, start, jnp.asarray(ts))
+    law = matched_trajectory(problem, start, jnp.asarray(ts))
     expected_W, expected_V = (np.asarray(w) for w in law.weights)
-    got_W, got_V = (np.asarray(w) for w in traj.net.weights)
+    got_W, got_V = run.W, run.V
     for got, expected in ((got_W, expected_W), (got_V, expected_V)):
         # Relative to each vector: the rows of W, the columns of V.
         axis = 2 if got is got_W else 1
@@ -269,9 +289,8 @@ def test_escape_times(s, half, most):
 
     def product(t):
         ts = np.linspace(t / 5, t, 5)
-        traj = exact(s * X.T, np.zeros((2, 2)), ts, rtol=1e-11, atol=1e-11 * s)
-        W, V = (np.asarray(w[-1]) for w in traj.net.weights)
-        return np.sum(W * X.T, axis=1)[0] * (V[:, 0] @ Y[:, 0])
+        run = exact(s * X.T, np.zeros((2, 2)), ts, rtol=1e-11, atol=1e-11 * s)
+        return np.sum(run.W[-1] * X.T, axis=1)[0] * (run.V[-1][:, 0] @ Y[:, 0])
 
     for eta, digits in ((0.5, half), (0.99, most)):
         expected = float(timor.escape_time(s, eta))
@@ -293,14 +312,14 @@ def test_the_limit_holds_from_any_v_unless_a_neuron_leaves_its_cone(phi, psi):
         W = matched_rows(rng, X, rng.uniform(0.05, 0.3))
         turns, radii = rng.uniform(0, 2 * np.pi, 2), 0.5 * np.sqrt(rng.uniform(size=2))
         V = radii * np.array([np.cos(turns), np.sin(turns)])
-        traj = exact(W, V, ts, X, Y, rtol=1e-11)
-        end_W, end_V = (np.asarray(weights[-1]) for weights in traj.net.weights)
+        run = exact(W, V, ts, X, Y, rtol=1e-11)
+        end_W, end_V = run.W[-1], run.V[-1]
         if loss(end_W, end_V, X, Y) > CONVERGED:
             continue
         kappa = np.sum(W * X.T, axis=1) ** 2 - np.sum(V**2, axis=0)
         expected = np.asarray(timor.matched_limit_growth(kappa))
         p = np.sum(end_W * X.T, axis=1)
-        if num_events(traj) == 0:
+        if run.num_events == 0:
             stayed += 1
             np.testing.assert_allclose(p, expected, rtol=1e-9)
             np.testing.assert_allclose(end_V, Y / expected, rtol=1e-9)

@@ -1,0 +1,66 @@
+"""Which neurons have the same activation pattern, as each version counts them."""
+
+from typing import Any, Literal, get_args
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Shaped
+
+from ..._problem import Problem
+from ...diagnostics import signatures
+from ...nets import AbstractNet, Invariant
+
+
+Version = Literal["corrected", "second", "first"]
+Gates = tuple[Float[Array, "samples _"], ...]
+
+# |z| below this part of the layer's largest is a kink.
+_KINK = 1e-9
+
+
+def same_patterns(
+    problem: Problem, net: AbstractNet, gates: Gates | None, version: Version
+) -> dict[str, Bool[Array, "units units"]]:
+    r"""Between which neurons (channels) of each invariant in full or in blocks $M_{uv}$ is
+    claimed to be conserved: all linear ones, and of the others:
+
+    - `"first"` (the first version): all.
+    - `"second"` (the correction): those active, z ≥ 0, on the same samples. A neuron that
+      slides counts as active.
+    - `"corrected"`: those with the same gates on every sample, at every position; without
+      gates, of the same strict signs.
+
+    Raises:
+        ValueError: on another version.
+    """
+    if version not in get_args(Version):
+        raise ValueError(
+            f"version={version!r}; use 'corrected', 'second' (the correction as printed) "
+            "or 'first'."
+        )
+    matrices = [m for m in net.conserved() if m.form in ("full", "blocks")]
+    if version == "corrected" and gates is None:
+        classes = signatures(problem, net)
+        return {m.name: _equal(classes[m.name][None]) for m in matrices}
+    sites: Any = gates
+    if version == "second":
+        z = net.preactivations(problem.data.x)
+        sites = tuple(a >= -_KINK * jnp.max(jnp.abs(a)) for a in z)
+    return {
+        m.name: jnp.ones((len(m.incoming),) * 2, bool)
+        if version == "first" or m.form == "full"
+        else _equal(at_units(m, sites))
+        for m in matrices
+    }
+
+
+def at_units(invariant: Invariant, sites: Any) -> Shaped[Array, "rows units"]:
+    """The values at the units of an invariant, a row for each sample and position."""
+    values = sites[invariant.layer - 1]
+    if invariant.units is not None:
+        values = values[:, jnp.asarray(invariant.units)]
+    return values.reshape(-1, len(invariant.incoming))
+
+
+def _equal(rows: Array) -> Bool[Array, "units units"]:
+    """Whether two columns agree in every row."""
+    return jnp.all(rows[:, :, None] == rows[:, None, :], axis=0)

@@ -1,0 +1,405 @@
+"""Le & Jegelka's low-rank tails and slack of descent: against NumPy, and closed forms."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+import reference
+from fixtures import rows, tight
+
+import gfdyn as gf
+from gfdyn.nets import conv, dense, resnet_free, resnet_identity, sequential
+from gfdyn.theory import le_jegelka as lj
+
+
+STATEMENTS = [lj.step_inequality, lj.telescoped_inequality, lj.tail_bound, lj.ratio_bound]
+
+
+def spectral(w):
+    return np.linalg.norm(w, 2) ** 2
+
+
+def positive(a):
+    return max(np.linalg.eigvalsh(a)[-1], 0)
+
+
+def five():
+    """Experiment E5: a ReLU layer, then three linear ones."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(8, 4))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = np.sign(x @ rng.normal(size=4))[:, None]
+    ws = [0.5 * rng.normal(size=s) for s in [(6, 4), (5, 6), (4, 5), (1, 4)]]
+    net = gf.nets.MLP.from_weights(ws, ["relu", "identity", "identity"])
+    return gf.Problem(gf.Dataset(x, y), gf.losses.logistic), net, ws
+
+
+def mixed(sigma="identity", seed=0):
+    """ReLU conv – linear conv – linear conv – Free – Free – FC – FC."""
+    blocks = [
+        conv(2, 2, 1, 1, "relu"),
+        conv(3, 3, 1, 1, sigma),
+        conv(2, 2, 2, 0, sigma),
+        resnet_free(3, 5, sigma),
+        resnet_free(2, 3, sigma),
+        dense(2, sigma),
+        dense(1, "identity"),
+    ]
+    return sequential((5, 2), blocks, key=jr.key(seed), scale=0.5)
+
+
+@functools.cache
+def flow():
+    """A linear convolutional net in the clock of arc length, to a large norm."""
+    blocks = [
+        conv(2, 2, 1, 0, "identity"),
+        conv(3, 2, 1, 0, "identity"),
+        resnet_free(3, 4, "identity"),
+        dense(3, "identity"),
+        dense(1, "identity"),
+    ]
+    net = sequential((5, 1), blocks, key=jr.key(1), scale=0.5)
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(6, 5))
+    y = np.sign(x @ rng.normal(size=5))[:, None]
+    problem = gf.Problem(gf.Dataset(x, y), gf.losses.logistic)
+    arc = gf.GradientFlow(problem, clock="arc")
+    return net, gf.solve(arc, net, ts=np.linspace(0, 5, 7), solver=tight(1e-9))
+
+
+# --- Which layers ---------------------------------------------------------------------
+
+
+def test_members():
+    members = lj.linear_tail(mixed())
+    assert [(m.layer, m.inner) for m in members] == [
+        (2, None),
+        (3, None),
+        (5, 4),
+        (7, 6),
+        (8, None),
+        (9, None),
+    ]
+    # min(2 channels, window 3), min(3, 2), min(2 channels, 3 positions) and vectors
+    assert [m.fold for m in members] == [2, 2, 2, 1, 1, 1]
+    # A = [U Z] of the first Free block is 5 × (3 + 6).
+    assert [m.printed_fold for m in members] == [2, 2, 9, 1, 1, 1]
+    assert [m.layer for m in lj.linear_tail(mixed("relu"), "first")] == [
+        1,
+        2,
+        3,
+        5,
+        7,
+        8,
+        9,
+    ]
+
+
+def test_members_end_where_layers_feed_others():
+    blocks = [dense(3, "identity"), resnet_identity(2, "identity"), dense(2, "identity")]
+    net = sequential(3, [*blocks, dense(1, "identity")], key=jr.key(0))
+    assert [m.layer for m in lj.linear_tail(net)] == [4, 5]
+    biased = [dense(3, "identity", bias=True), dense(2, "identity"), dense(1, "identity")]
+    net = sequential(3, biased, key=jr.key(0))
+    assert [m.layer for m in lj.linear_tail(net)] == [2, 3]
+
+
+def test_nets_without_a_tail():
+    with pytest.raises(ValueError, match="net has no tail: before its output there is no"):
+        lj.linear_tail(gf.nets.MLP([3, 4, 1], key=jr.key(0)))
+    with pytest.raises(ValueError, match="net has 2 outputs; Theorem 2 needs a single one"):
+        lj.linear_tail(gf.nets.MLP([3, 4, 2], key=jr.key(0), activation="identity"))
+    with pytest.raises(TypeError, match="a gf.nets.MLP or LayeredNet, got Dag"):
+        lj.linear_tail(gf.nets.as_dag(gf.nets.MLP([3, 4, 1], key=jr.key(0))))
+
+
+# --- Constants ------------------------------------------------------------------------
+
+
+def test_constants_of_fully_connected_tails():
+    _, net, (_, w2, w3, w4) = five()
+    found = lj.tail_constants(net)
+    second = positive(w4.T @ w4 - w3 @ w3.T)
+    first = positive(w3.T @ w3 - w2 @ w2.T)
+    square = np.sum(w4**2)
+    bound = [np.sum(w2**2) - square + first + second, np.sum(w3**2) - square + second]
+    np.testing.assert_allclose(found.loss, [first, second], rtol=1e-13)
+    np.testing.assert_allclose(found.bound, bound, rtol=1e-13)
+    np.testing.assert_allclose(found.bound, [10.3, 4.77], rtol=1e-3)
+    assert found.factor.tolist() == found.step.tolist() == [1, 1]
+    assert found.free_blocks.tolist() == [0, 0] and found.folds.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("form", "base", "fold"), [("sharp", 2, 2), ("printed", 8, 9)])
+def test_constants_of_convolutions_and_free_blocks(form, base, fold):
+    net = mixed()
+    found = lj.tail_constants(net, form)
+    assert found.free_blocks.tolist() == [2, 2, 1, 0, 0]
+    assert found.folds.tolist() == [2 * fold, fold, 1, 1, 1]
+    factor = 1 / (base ** np.array([2.0, 2, 1, 0, 0]) * found.folds)
+    np.testing.assert_allclose(found.factor, factor, rtol=1e-15)
+    # The step into the first Free block, behind a convolution, by hand: its matrices are
+    # (units, positions · channels), taken apart into (units · positions, channels).
+    (kernel,), (y,), (u, z) = (
+        jax.tree.leaves(net.layers[i].connections) for i in (2, 3, 4)
+    )
+    b = np.concatenate([y, z]).reshape(-1, 2)
+    w = kernel.reshape(-1, 2)
+    loss = positive(b.T @ b - w.T @ w) + positive(u.T @ u - y @ y.T) / (base * fold)
+    np.testing.assert_allclose(found.loss[1], loss, rtol=1e-12)
+    sums = found.telescoped
+    for j in range(4):
+        expected = found.loss[j] + found.step[j] * sums[j + 1]
+        np.testing.assert_allclose(sums[j], expected, rtol=1e-14)
+    norms = [float(jnp.sum(net.weights[m.layer - 1] ** 2)) for m in lj.linear_tail(net)]
+    bound = found.factor * (np.array(norms[:-1]) - norms[-1]) + sums
+    np.testing.assert_allclose(found.bound, bound, rtol=1e-13)
+
+
+def test_forms_and_versions_are_one_of_two(unhooked):
+    with pytest.raises(ValueError, match="form='weak'; use 'sharp' or 'printed'"):
+        lj.tail_constants(mixed(), "weak")  # pyright: ignore
+    with pytest.raises(ValueError, match="version='second'; use 'corrected' or 'first'"):
+        lj.linear_tail(mixed(), "second")  # pyright: ignore
+
+
+# --- Theorem 2 ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["sharp", "printed"])
+def test_theorem_along_a_flow(form):
+    net, traj = flow()
+
+    @jax.jit
+    def along(net, nets):
+        return [
+            jax.vmap(lambda n, s=s: s(net, n, form, tolerance=1e-7))(nets)
+            for s in STATEMENTS
+        ]
+
+    step, telescoped, tail, ratio = along(net, traj.net)
+    for check in (step, telescoped, tail, ratio):
+        assert check.lhs.shape == (7, 4) and bool(jnp.all(check.holds)), str(check)
+    last = [np.asarray(traj.final.weights[i]) for i in (0, 1, 3, 4, 5)]
+    constants = lj.tail_constants(net, form)
+    for j in range(4):
+        size = spectral(last[j])
+        # Both sides, from definitions
+        one = constants.step[j] * spectral(last[j + 1]) - constants.loss[j]
+        np.testing.assert_allclose(step.lhs[-1, j], one, rtol=1e-10)
+        np.testing.assert_allclose(step.rhs[-1, j], size, rtol=1e-10)
+        all_steps = constants.factor[j] * np.sum(last[-1] ** 2) - constants.telescoped[j]
+        np.testing.assert_allclose(telescoped.lhs[-1, j], all_steps, rtol=1e-10)
+        norm = np.sum(last[j] ** 2)
+        gap = constants.factor[j] * norm - size
+        np.testing.assert_allclose(tail.lhs[-1, j], gap, rtol=1e-9, atol=1e-9)
+        least = constants.factor[j] - constants.bound[j] / norm
+        np.testing.assert_allclose(ratio.lhs[-1, j], least, rtol=1e-10)
+        np.testing.assert_allclose(ratio.rhs[-1, j], size / norm, rtol=1e-10)
+    # The last matrices come near rank one by Theorem 2 alone.
+    assert ratio.lhs[-1, 3] > 0.7 and ratio.verdict == "HOLDS"
+
+
+def test_alignment():
+    net, traj = flow()
+    # The pair of fully connected layers, and that of the Free block with the first.
+    found = np.asarray(lj.alignment(traj.final))
+    u, _, _ = np.linalg.svd(np.asarray(traj.final.weights[4]))
+    _, _, vt = np.linalg.svd(np.asarray(traj.final.weights[5]))
+    u_free, _, _ = np.linalg.svd(np.asarray(traj.final.weights[3]))
+    _, _, vt_first = np.linalg.svd(np.asarray(traj.final.weights[4]))
+    expected = [abs(vt_first[0] @ u_free[:, 0]), abs(vt[0] @ u[:, 0])]
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    check = jax.vmap(lambda n: lj.alignment_bound(net, n, tolerance=1e-7))(traj.net)
+    assert check.lhs.shape == (7, 2) and bool(jnp.all(check.holds))
+    assert check.verdict == "HOLDS" and check.lhs[-1, 1] > 0.3
+    # By hand, of the last pair
+    w, a = (np.asarray(m) for m in net.weights[4:])
+    m = a.T @ a - w @ w.T
+    bound = np.sum(w**2) - np.sum(a**2) + positive(m)
+    missing = (bound + positive(m) + positive(-m)) / spectral(
+        np.asarray(traj.final.weights[4])
+    )
+    np.testing.assert_allclose(check.lhs[-1, 1], 1 - missing, rtol=1e-10)
+    np.testing.assert_allclose(check.rhs[-1, 1], expected[1] ** 2, rtol=1e-10)
+
+
+def test_first_version_is_false():
+    """On the two opposed neurons tails grow without bound, and ratios stay at 3/4."""
+    _, start = lj.counterexample()
+    _, late = lj.counterexample(square=8.952357665)
+    tail = lj.tail_bound(start, late, version="first")
+    # D = λ⁺(M(0)), M = q₀ [[0, −1/2], [−1/2, 0]]
+    np.testing.assert_allclose(tail.rhs, [0.125], rtol=1e-12)
+    np.testing.assert_allclose(tail.lhs, [8.952357665 / 2], rtol=1e-12)
+    ratio = lj.ratio_bound(start, late, version="first")
+    np.testing.assert_allclose(ratio.rhs, [0.75], rtol=1e-12)
+    step = lj.step_inequality(start, late, version="first")
+    assert tail.verdict == ratio.verdict == step.verdict == "VIOLATED"
+    # They align all the same.
+    assert lj.alignment_bound(start, late, "first").verdict == "HOLDS"
+    np.testing.assert_allclose(lj.alignment(late, "first"), [1.0], rtol=1e-12)
+
+
+def test_a_net_of_no_flow_violates_it():
+    _, net, ws = five()
+    rng = np.random.default_rng(5)
+    other = [9 * rng.normal(size=w.shape) for w in ws]
+    other = gf.nets.MLP.from_weights(other, ["relu", "identity", "identity"])
+    for statement in (lj.tail_bound, lj.ratio_bound):
+        assert statement(net, other).verdict == "VIOLATED"
+        # At the start itself it is true, and says nothing there.
+        assert bool(jnp.all(statement(net, net).holds))
+
+
+def test_spectra():
+    _, net, (_, *ws) = five()
+    found = lj.tail_spectra(net)
+    for j, w in enumerate(ws):
+        u, s, vt = np.linalg.svd(w)
+        gap = w / np.linalg.norm(w) - np.outer(u[:, 0], vt[0])
+        numbers = [np.sum(s**2), s[0] ** 2, s[0] ** 2 / np.sum(s**2), np.sum(s[1:] ** 2)]
+        for name, value in zip(
+            ("frobenius", "spectral", "ratio", "tail", "defect"),
+            [*numbers, np.linalg.norm(gap)],
+            strict=True,
+        ):
+            entry = getattr(found, name)[j]
+            np.testing.assert_allclose(entry, value, rtol=1e-12, atol=1e-15, err_msg=name)
+
+
+def test_float32():
+    _, net, _ = five()
+    single = jax.tree.map(lambda w: w.astype(jnp.float32), net)
+    for statement in STATEMENTS:
+        check = statement(single, single)
+        assert check.lhs.dtype == jnp.float32
+        np.testing.assert_allclose(check.lhs, statement(net, net).lhs, rtol=1e-4)
+    assert lj.alignment_bound(single, single).lhs.dtype == jnp.float32
+
+
+# --- Lemmas 9 to 11 -------------------------------------------------------------------
+
+
+def test_flattenings():
+    rng = np.random.default_rng(0)
+    for shape in [(2, 3, 4), (3, 2, 1), (1, 4, 2)]:
+        t = rng.normal(size=shape)
+        a, b, c = shape
+        # Entry by entry: rows are output channels, columns input channels.
+        first, second = np.zeros((c, a * b)), np.zeros((b * c, a))
+        for i, j, k in np.ndindex(*shape):
+            first[k, i * b + j] = second[j * c + k, i] = t[i, j, k]
+        check = lj.flattening_inequality(jnp.asarray(t))
+        np.testing.assert_allclose(check.lhs, spectral(first), rtol=1e-12)
+        np.testing.assert_allclose(check.rhs, min(a, b) * spectral(second), rtol=1e-12)
+        assert check.verdict == "HOLDS"
+    equality = lj.flattening_inequality(jnp.eye(3)[:, :, None])
+    np.testing.assert_allclose([equality.lhs, equality.rhs], [3, 3], rtol=1e-12)
+
+
+def test_free_blocks():
+    rng = np.random.default_rng(0)
+    u, y, z = (rng.normal(size=s) for s in [(2, 3), (3, 4), (2, 4)])
+    into, out = np.hstack([u, z]), np.vstack([y, z])
+    block = jnp.asarray(u), jnp.asarray(y), jnp.asarray(z)
+    sharp = lj.free_block_inequality(*block, form="sharp")
+    printed = lj.free_block_inequality(*block, form="printed")
+    for check, c, part in ((sharp, 1 / 2, 1 / 2), (printed, 1 / 8, 1 / 4)):
+        lhs = c * spectral(into) - part * positive(u.T @ u - y @ y.T)
+        np.testing.assert_allclose([check.lhs, check.rhs], [lhs, spectral(out)], rtol=1e-12)
+        assert bool(check.holds)
+    # 1/2 is tight: U and Z read and write apart in B, together in A.
+    e = jnp.eye(2)
+    check = lj.free_block_inequality(e[:1, :1], e[:1], e[1:])
+    np.testing.assert_allclose([check.lhs, check.rhs], [1, 1], rtol=1e-12)
+
+
+# --- Descent --------------------------------------------------------------------------
+
+
+def relu_problem(sigma):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(6, 3))
+    y = np.sign(x @ rng.normal(size=3))[:, None]
+    ws = reference.random_weights([3, 4, 3, 1], seed=2)
+    problem = gf.Problem(gf.Dataset(x, y), gf.losses.logistic)
+    return problem, gf.nets.MLP.from_weights(ws, sigma)
+
+
+@pytest.mark.parametrize("sigma", ["relu", "identity"])
+def test_slack_of_descent(sigma):
+    problem, net = relu_problem(sigma)
+    rates = np.array([0.5, 0.1, 0.9, 0.3])
+    # Steps by NumPy
+    x, y = np.asarray(problem.data.x), np.asarray(problem.data.y)
+    slopes = [s.slope for s in net.activations]
+    nets, ws = [], [np.asarray(w) for w in net.weights]
+    slack = np.zeros((3, 3))
+    for rate in [*rates, 0]:
+        nets.append([jnp.asarray(w) for w in ws])
+        g = reference.risk_gradient("logistic", ws, slopes, x, y)
+        slack += rate**2 * (g[2].T @ g[2] - g[1] @ g[1].T)
+        ws = [w - rate * v for w, v in zip(ws, g, strict=True)]
+    steps = [gf.nets.MLP.from_weights(ws, sigma) for ws in nets]
+    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *steps)
+    check = lj.slack_identity(problem, stack, rates)
+    assert check.lhs.shape == (2,) and bool(jnp.all(check.lhs < 1e-14))
+    assert check.verdict == "HOLDS"
+    wrong = lj.slack_identity(problem, stack, rates[::-1].copy())
+    assert wrong.verdict == "VIOLATED"
+    first = lj.slack_identity(problem, stack, rates, "first")
+    assert first.verdict == ("HOLDS" if sigma == "identity" else "VIOLATED")
+    # What moved, by hand
+    m = [w[2].T @ w[2] - w[1] @ w[1].T for w in (nets[0], nets[-1])]
+    gap = np.asarray(m[1] - m[0]) - slack
+    largest = np.abs(gap).max() if sigma == "identity" else np.abs(np.diag(gap)).max()
+    assert largest < 1e-13
+
+
+def test_slack_along_descend():
+    blocks = [conv(2, 2, 1, 0, "relu"), dense(3, "identity"), dense(1, "identity")]
+    net = sequential((4, 1), blocks, key=jr.key(3), scale=0.7)
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(6, 4))
+    data = gf.Dataset(x, np.sign(x[:, :1]))
+    problem = gf.Problem(data, gf.losses.logistic)
+    traj = gf.descend(problem, net, 0.2, 50, save_every=1)
+    check = lj.slack_identity(problem, traj.net, 0.2)
+    assert bool(jnp.all(check.lhs < 1e-12)) and check.verdict == "HOLDS"
+    bound = lj.slack_bound(problem, traj.net, 0.2)
+    np.testing.assert_allclose(bound.rhs, 2 * float(problem.risk(net)), rtol=1e-14)
+    assert bound.verdict == "HOLDS" and bool(jnp.all(bound.lhs > 1e-5))
+    before, after = (rows(traj.net, i).conserved()[1].matrix for i in (0, 50))
+    assert bound.lhs[1] >= np.linalg.norm(np.asarray(after - before)) * (1 - 1e-12)
+    products = lj.product_bound(problem, traj.net, 0.2)
+    flat = [
+        np.concatenate([np.ravel(g) for g in jax.tree.leaves(gradient)])
+        for gradient in (jax.grad(problem.risk)(rows(traj.net, t)) for t in range(50))
+    ]
+    expected = np.abs(sum(0.04 * np.outer(g, g) for g in flat))
+    np.testing.assert_allclose(products.lhs, expected, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(np.diag(products.rhs), 2 * float(problem.risk(net)))
+    assert products.verdict == "HOLDS"
+
+
+def test_slack_bound_asks_for_small_rates():
+    problem, net = relu_problem("relu")
+    stack = jax.tree.map(lambda w: jnp.stack([w, w]), net)
+    check = lj.slack_bound(problem, stack, 2.0)
+    assert check.verdict == "ASSUMPTIONS NOT MET"
+    assert "not rates of at most 1" in str(check)
+
+
+def test_stacks_that_do_not_fit():
+    problem, net = relu_problem("relu")
+    with pytest.raises(
+        ValueError, match="give one stack of two nets or more, such as traj"
+    ):
+        lj.slack_identity(problem, net, 0.1)
+    stack = jax.tree.map(lambda w: jnp.stack([w, w, w]), net)
+    with pytest.raises(ValueError, match=r"shape \(3,\), but 3 nets have 2 steps between"):
+        lj.slack_identity(problem, stack, np.ones(3))
