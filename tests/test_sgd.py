@@ -296,7 +296,9 @@ ARGUMENTS = [
 ]
 
 
-@pytest.mark.parametrize("given, message", ARGUMENTS, ids=str)
+@pytest.mark.parametrize(
+    "given, message", ARGUMENTS, ids=[message for _, message in ARGUMENTS]
+)
 def test_arguments(problem, net, given, message, unhooked):
     with pytest.raises(ValueError, match=message):
         run(problem, net, **given)
