@@ -114,6 +114,8 @@ def test_every_diagnostic_is_checked_here():
     elsewhere |= {"Subgradient", "minimum_norm_subgradient", "subgradient_norm"}
     elsewhere |= {"invariants", "invariant_rates", "gram_drift", "gram_velocities"}
     elsewhere |= {"GramVelocity", "signatures", "is_layer", "edge_balance"}
+    elsewhere |= {"layer_ranks", "average_rank", "accuracy", "epoch_distance"}
+    elsewhere |= {"norm_ratio", "mean_norm_ratio", "smoothed_margin"}
     assert public == set(REFERENCE) | elsewhere
 
 

@@ -36,7 +36,12 @@ SMOKE = {
         ["descent.nc", "flow.nc", "depth_four.nc", "fig2.png", "fig6.png"],
         12,
         # Of narrower nets, from a few starts
-        {"flow: the largest speed", "depth 4, width 24: fraction", "depth 4: largest"},
+        {
+            "flow: the largest speed",
+            "flow: smallest rise",
+            "depth 4, width 24: fraction",
+            "depth 4: largest",
+        },
     ),
     "bantzis_fig4": (["sgd.nc", "fig4.png"], 1, set()),
     "bantzis_fig5": (
