@@ -242,8 +242,10 @@ def test_neurons_that_slide_together_on_one_sample():
         return gf.solve(flow, net, t1=80.0, ts=[80.0], solver=solver, max_steps=1500)
 
     # The middle two took over 3000 steps, with residuals of 1e-3, before kinks below
-    # sliding neurons counted.
-    for seed, rtol in ((3, 1e-7), (4, 1e-5), (6, 1e-5), (8, 1e-6)):
+    # sliding neurons counted; the second over 100 000 before a stranded site that only
+    # passes its kink was put on it, the last 3000 before sites were told apart that only
+    # the putting back of others had moved beyond their kinks.
+    for seed, rtol in ((3, 1e-7), (3, 1e-8), (4, 1e-5), (6, 1e-5), (8, 1e-7)):
         traj = escape(seed, rtol)
         assert int(traj.stats["num_slides"]) >= 20
         assert traj.certificate.energy_residual <= 100 * rtol

@@ -22,6 +22,7 @@ from ._gates import (
     flips,
     linearise,
     masked,
+    nonzero,
     nowhere,
     per_layer,
     preactivations,
@@ -110,8 +111,7 @@ def correct(
     since = _time_wrong(span, mean, turned, times, released)
     error = jax.tree.map(lambda r: since * r, rest.position)
     ratio = tolerances.error_ratio(flow, error, span.start.position, settled.position)
-    wrong = _wrong_sides(span, motion.z, after)
-    missed = _error_of(span, wrong, motion.z)
+    wrong = _wrong_sides(motion.z, after)
 
     # The rest grows from 0 over that time: half of it has been missed.
     position = jax.tree.map(
@@ -119,10 +119,15 @@ def correct(
     )
     allowed_error = tolerances.rtol * norm(constant(net))
     back = _put_back(
-        span, flow.retract(position), after, wrong, motion.z, _SHARE * allowed_error
+        span,
+        flow.retract(position),
+        last,
+        after,
+        wrong,
+        motion.z,
+        _SHARE * allowed_error,
     )
-    missed = jnp.maximum(missed, back.distance) / allowed_error
-    ratio = jnp.maximum(ratio, missed) / _SHARE
+    ratio = jnp.maximum(ratio, back.error / allowed_error) / _SHARE
     ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
     allowed = _SAFETY / jnp.sqrt(jnp.maximum(ratio, 1e-10))
     return Outcome(
@@ -144,7 +149,7 @@ def correct(
 class _PutBack(eqx.Module):
     position: Any
     z: Sites
-    distance: Scalar
+    error: Scalar
     stranded: Mask
 
 
@@ -236,23 +241,25 @@ def _time_wrong(
     return jnp.max(jnp.stack(times_wrong))
 
 
-def _wrong_sides(span: Span, z: Sites, after: GateState) -> Mask:
-    """The sites that are beyond their kinks after all."""
+def _wrong_sides(z: Sites, after: GateState) -> Mask:
+    """The sites that are beyond their kinks after all: by more than rounding, and than
+    those that slide on the same sample are off theirs."""
 
-    def beyond(watched: Array, on: Array, now: Array) -> Array:
-        return watched & (jnp.where(on, now, -now) < -rounding_of(now))
+    def beyond(watched: Array, on: Array, slides: Array, now: Array) -> Array:
+        off = jnp.max(jnp.abs(now), axis=1, keepdims=True, where=slides, initial=0.0)
+        return watched & (jnp.where(on, now, -now) < -jnp.maximum(rounding_of(now), off))
 
     watched = without(after.frozen, after.sliding)
-    return per_layer(beyond, watched, after.on, z)
+    return per_layer(beyond, watched, after.on, after.sliding, z)
 
 
 def _error_of(span: Span, wrong: Mask, z: Sites) -> Scalar:
-    """The error from gates on the wrong side: their jumps, for as long as they have been
-    there."""
+    """The error from gates that have come to the wrong side: their jumps, for as long as
+    they have been there."""
 
     def square(wrong: Array, before: Array, now: Array, jump: Array) -> Array:
         total = jnp.abs(now) + jnp.abs(before)
-        part = jnp.abs(now) / jnp.where(total > 0, total, 1.0)
+        part = jnp.abs(now) / nonzero(total)
         return jnp.sum(jnp.where(wrong, span.size * part * jump, 0.0) ** 2)
 
     squares = per_layer(square, wrong, span.first.z, z, span.jumps)
@@ -260,16 +267,24 @@ def _error_of(span: Span, wrong: Mask, z: Sites) -> Scalar:
 
 
 def _put_back(
-    span: Span, position: Any, after: GateState, wrong: Mask, z: Sites, furthest: Scalar
+    span: Span,
+    position: Any,
+    last: Mask,
+    after: GateState,
+    wrong: Mask,
+    z: Sites,
+    furthest: Scalar,
 ) -> _PutBack:
     """The position with the sites of the mask back on their kinks: left beyond them, they
     would count as an error again in every step until they return.
 
-    How far that is counts as an error if this step has taken them there. Those that were
-    there before are only put back if they are near.
+    How far that is counts as an error if this step has taken them there, and so does the
+    time for which they were there; but not if nothing has crossed in it: then only that
+    sliding sites were put back on their kinks has moved them along. Those that were there
+    before are only put back if they are near.
     """
     flow = span.flow
-    before = _wrong_sides(span, span.first.z, after)
+    before = _wrong_sides(span.first.z, after)
     fresh = without(wrong, before)
     has_fresh = any_of(fresh)
     chosen = per_layer(lambda f, w: jnp.where(has_fresh, f, w), fresh, wrong)
@@ -282,9 +297,10 @@ def _put_back(
         distance = norm(flow.point(way))
         taken = has_fresh | (distance <= furthest)
         there = jax.tree.map(lambda p, w: p + jnp.where(taken, w, 0.0), position, way)
-        z = preactivations(flow, there, after)
-        counted = jnp.where(has_fresh, distance, 0.0)
-        return _PutBack(there, z, counted, _wrong_sides(span, z, after))
+        missed = jnp.where(any_of(last), constant(_error_of(span, wrong, z)), 0.0)
+        error = jnp.maximum(missed, jnp.where(has_fresh, distance, 0.0))
+        now = preactivations(flow, there, after)
+        return _PutBack(there, now, error, _wrong_sides(now, after))
 
     def stays() -> _PutBack:
         return _PutBack(position, z, jnp.zeros_like(furthest), nowhere(after))

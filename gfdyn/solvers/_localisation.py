@@ -6,9 +6,11 @@ from jaxtyping import Array, Bool
 
 from ..flows import State
 from ._gates import (
+    GateState,
     Mask,
     any_of,
     captured,
+    either,
     flipped,
     nowhere,
     per_layer,
@@ -37,27 +39,29 @@ def localise(
     both lead back, slides.
     """
     decide = constant(span)
-    reached = decide.first_release(decide.first_crossing())
+    reached, let_go = decide.first_release(decide.first_crossing())
     further = reached >= 0.5 * corrected.factor * span.size
     worthwhile = (reached < span.size) & (further | insist)
     return jax.lax.cond(
         worthwhile,
-        lambda: _cut(span, decide, reached, corrected, loop_kind),
+        lambda: _cut(span, decide, reached, let_go, corrected, loop_kind),
         lambda: corrected,
     )
 
 
 def _cut(
-    span: Span, decide: Span, reached: Array, corrected: Outcome, loop_kind: str
+    span: Span,
+    decide: Span,
+    reached: Array,
+    let_go: GateState,
+    corrected: Outcome,
+    loop_kind: str,
 ) -> Outcome:
     flow, lines, gates = span.flow, span.lines, span.gates
     found = decide.leg.at(reached).position
     crossed = decide.crossed(decide.margins(preactivations(flow, found, gates)))
     time = span.with_derivative(reached, crossed)
     inside = span.leg.at(time)
-    let_go = jax.lax.cond(
-        any_of(gates.sliding), lambda: decide.released(found), lambda: gates
-    )
 
     # Back on the kinks under the old gates, to decide on the new ones.
     position, cost = back_to_kinks(flow, found, gates, lines, span.allowance.position)
@@ -72,12 +76,14 @@ def _cut(
         return lines.with_sharers(returning(gates, crossed, rates))
 
     slides = constant(jax.lax.cond(any_of(crossed), caught, lambda: nowhere(gates)))
+    # A stranded site that only passes its kink, back to where its gate is, is put on it.
+    stranded = per_layer(jnp.logical_and, span.stranded, slides)
     end = settle(
         flow,
         inside.position,
         captured(beyond, slides),
         lines,
-        gates.sliding,
+        either(gates.sliding, stranded),
         span.leg.motion,
         span.allowance,
         loop_kind,

@@ -217,8 +217,6 @@ def _solve_normal(
 ) -> _Solved:
     """ν with (J_S J_Sᵀ + damping D) ν = wanted, D about the diagonal of J_S J_Sᵀ, such that
     J_Sᵀν is right up to an error of this norm.
-
-    Its derivative is that of the solution, solved for to rounding.
     """
     x = flow.problem.data.x
     samples = len(x)
@@ -227,33 +225,11 @@ def _solve_normal(
             lambda a: a.at[rows].get(mode="fill", fill_value=0), (x, gates, held)
         )
     at = linearise(net, x, gates)
-    # The same without derivatives, for the iteration
-    fixed = linearise(constant(net), constant(x), gates)
-    nowhere = jnp.zeros_like(at.outputs)
-    values = values_of(constant(net), standing(gates, fixed.z), x.dtype)
-    scales = constant(constant(net).gradient_norms(x, values))
-    scales = per_layer(lambda s: nonzero(s**2), scales)
-
-    def normal(nu: Sites, at: Linearisation = at) -> Sites:
-        step, _ = at.pullback(nowhere, masked(held, nu))
-        pushed = at.pushforward(step)
-        damped = per_layer(lambda p, s, n: p + damping * s * n, pushed, scales, nu)
-        # The identity at other sites, where cotangents arrive in reverse mode.
-        return per_layer(jnp.where, held, damped, nu)
-
-    def exactly(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
-        return _conjugate_gradients(matvec, b, scales, jnp.zeros_like(error))[0]
-
     right = masked(held, wanted(at))
-    nu, products, converged = _conjugate_gradients(
-        lambda nu: normal(nu, fixed), constant(right), scales, constant(error)
+    nu, products, converged = _multipliers(
+        net, x, right, gates=gates, held=held, error=constant(error), damping=damping
     )
-    # Zero, but for its derivative.
-    rest = per_layer(jnp.subtract, right, normal(nu))
-    rest = tuple(r - constant(r) for r in rest)
-    change = jax.lax.custom_linear_solve(normal, rest, exactly, symmetric=True)
-    nu = masked(held, per_layer(jnp.add, nu, change))
-    step, signal = at.pullback(nowhere, nu)
+    step, signal = at.pullback(jnp.zeros_like(at.outputs), nu)
     cost = (products.astype(error.dtype) + 2) * (len(x) / samples)
     if rows is not None:
         nu, signal = jax.tree.map(
@@ -263,6 +239,75 @@ def _solve_normal(
             (nu, signal),
         )
     return _Solved(nu, step, signal, cost, converged)
+
+
+@eqx.filter_custom_jvp
+def _multipliers(
+    net: AbstractNet,
+    x: Array,
+    right: Sites,
+    *,
+    gates: GateState,
+    held: Mask,
+    error: Scalar,
+    damping: float,
+) -> tuple[Sites, Array, Array]:
+    """ν as above, from the right-hand side at the sites held; the products it took; whether
+    they were found."""
+    normal, scales = _normal_equations(net, x, gates, held, damping)
+    nu, products, converged = _conjugate_gradients(normal, right, scales, error)
+    return masked(held, nu), products, converged
+
+
+@_multipliers.def_jvp
+def _multipliers_jvp(
+    primals: Any,
+    tangents: Any,
+    *,
+    gates: GateState,
+    held: Mask,
+    error: Scalar,
+    damping: float,
+) -> Any:
+    """A dν = db − dA ν, solved to rounding."""
+    net, x, right = primals
+    found = _multipliers(
+        net, x, right, gates=gates, held=held, error=error, damping=damping
+    )
+    normal, scales = _normal_equations(net, x, gates, held, damping)
+
+    def rest(net: AbstractNet, x: Array, right: Sites) -> Sites:
+        there, _ = _normal_equations(net, x, gates, held, damping)
+        return per_layer(jnp.subtract, right, there(found[0]))
+
+    def exactly(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
+        return _conjugate_gradients(matvec, b, scales, jnp.zeros_like(error))[0]
+
+    _, change = eqx.filter_jvp(rest, primals, tangents)
+    change = tuple(
+        jnp.zeros_like(n) if c is None else c for c, n in zip(change, found[0], strict=True)
+    )
+    change = jax.lax.custom_linear_solve(normal, change, exactly, symmetric=True)
+    return found, (masked(held, change), None, None)
+
+
+def _normal_equations(
+    net: AbstractNet, x: Array, gates: GateState, held: Mask, damping: float
+) -> tuple[Callable[[Sites], Sites], Sites]:
+    """ν → (J_S J_Sᵀ + damping D) ν, and D."""
+    at = linearise(net, x, gates)
+    values = values_of(net, standing(gates, at.z), x.dtype)
+    scales = constant(net.gradient_norms(x, values))
+    scales = per_layer(lambda s: nonzero(s**2), scales)
+
+    def normal(nu: Sites) -> Sites:
+        step, _ = at.pullback(jnp.zeros_like(at.outputs), masked(held, nu))
+        pushed = at.pushforward(step)
+        damped = per_layer(lambda p, s, n: p + damping * s * n, pushed, scales, nu)
+        # The identity at other sites, where cotangents arrive in reverse mode.
+        return per_layer(jnp.where, held, damped, nu)
+
+    return normal, scales
 
 
 def _conjugate_gradients(

@@ -164,20 +164,25 @@ class Span(eqx.Module):
     def first_crossing(self) -> Scalar:
         """The time of the first crossing, `size` if there is none."""
 
-        def bad(time: Scalar) -> Bool[Array, ""]:
-            return any_of(per_layer(lambda m: m < 0, self.margins_at(time)))
+        def beyond(time: Scalar) -> tuple[Bool[Array, ""], None]:
+            return any_of(per_layer(lambda m: m < 0, self.margins_at(time))), None
 
-        return _first_time(bad, self.size)
+        return _first_time(beyond, self.size, None)[0]
 
-    def first_release(self, before: Scalar) -> Scalar:
-        """The time before `before` at which a sliding gate lets go; itself if none does."""
+    def first_release(self, before: Scalar) -> tuple[Scalar, GateState]:
+        """The time before `before` at which sliding gates let go, and the gates after that;
+        `before` and the gates as they are if none does."""
 
-        def bad(time: Scalar) -> Bool[Array, ""]:
+        def out_at(time: Scalar) -> tuple[Bool[Array, ""], GateState]:
             openness = self.openness_at(self.leg.at(time).position)
-            return any_of(out_of_range(self.gates.sliding, openness))
+            out = out_of_range(self.gates.sliding, openness)
+            after = release(self.gates, self.lines.with_sharers(out), openness)
+            return any_of(out), after
 
         return jax.lax.cond(
-            any_of(self.gates.sliding), lambda: _first_time(bad, before), lambda: before
+            any_of(self.gates.sliding),
+            lambda: _first_time(out_at, before, self.gates),
+            lambda: (before, self.gates),
         )
 
     def openness_at(self, position: Any) -> Sites:
@@ -191,12 +196,6 @@ class Span(eqx.Module):
             self.allowance.gradient,
         )
         return here.openness(self.flow.point(position), self.lines)
-
-    def released(self, position: Any) -> GateState:
-        """The gates after those that are out of range at a position have been released."""
-        openness = self.openness_at(position)
-        out = out_of_range(self.gates.sliding, openness)
-        return release(self.gates, self.lines.with_sharers(out), openness)
 
     def with_derivative(self, time: Scalar, crossed: Mask) -> Scalar:
         """The same time, as the implicit function of the state that it is at a crossing.
@@ -240,27 +239,32 @@ def _negative_part(a: Array, b: Array) -> Array:
     return jnp.where(across, part, jnp.where(low < 0, 1.0, 0.0))
 
 
-def _first_time(bad: Callable[[Scalar], Bool[Array, ""]], size: Scalar) -> Scalar:
-    """The first time in (0, size] at which `bad` holds, from above; `size` if none does.
+def _first_time(
+    event: Callable[[Scalar], tuple[Bool[Array, ""], Any]], size: Scalar, nothing: Any
+) -> tuple[Scalar, Any]:
+    """The first time in (0, size] at which there is an event, from above, and what is known
+    of it there; `size` and `nothing` if there is none.
 
-    Looked for at the ends of some parts of the step, then by bisection in the first bad
-    one; in a single loop, so that `bad` is compiled once.
+    Looked for at the ends of some parts of the step, then by bisection in the first that
+    has one; in a single loop, so that `event` is compiled once.
     """
 
-    def going(carry: tuple[Array, Scalar, Scalar, Array]) -> Array:
-        i, _, _, found = carry
+    def going(carry: tuple[Array, Scalar, Scalar, Array, Any]) -> Array:
+        i, _, _, found, _ = carry
         return i < jnp.where(found, _PARTS + _BISECTIONS, _PARTS)
 
     def look(
-        carry: tuple[Array, Scalar, Scalar, Array],
-    ) -> tuple[Array, Scalar, Scalar, Array]:
-        i, low, high, found = carry
+        carry: tuple[Array, Scalar, Scalar, Array, Any],
+    ) -> tuple[Array, Scalar, Scalar, Array, Any]:
+        i, low, high, found, known = carry
         end = size * (i + 1).astype(size.dtype) / _PARTS
         time = jnp.where(found, 0.5 * (low + high), end)
-        is_bad = bad(time)
-        low = jnp.where(is_bad, low, time)
-        high = jnp.where(is_bad, time, high)
-        return i + 1, low, high, found | is_bad
+        is_there, seen = event(time)
+        low = jnp.where(is_there, low, time)
+        high = jnp.where(is_there, time, high)
+        known = jax.tree.map(lambda s, k: jnp.where(is_there, s, k), seen, known)
+        return i + 1, low, high, found | is_there, known
 
-    start = (jnp.asarray(0), jnp.zeros_like(size), size, jnp.asarray(False))
-    return jax.lax.while_loop(going, look, start)[2]
+    start = (jnp.asarray(0), jnp.zeros_like(size), size, jnp.asarray(False), nothing)
+    _, _, time, _, known = jax.lax.while_loop(going, look, start)
+    return time, known
