@@ -27,20 +27,19 @@ tests: .venv/installed-test
 	XLA_FLAGS="$$flags" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null || flags="$(PLAIN)"; \
 	XLA_FLAGS="$$flags" $(BIN)/pytest -n 2 --dist loadfile
 
-# The figures and tables of the papers, into results/; a quarter of an hour.
-experiments: .venv/installed
-	for figure in fig1 fig2 fig4 fig5 digits_directions scale_depth; do \
-	  $(BIN)/python experiments/bantzis_$$figure.py --out results/bantzis_$$figure || exit 1; \
-	done
-	for name in fig1 fig2_3 theorems_2_3 deep margin; do \
-	  $(BIN)/python experiments/timor_$$name.py --out results/timor_$$name || exit 1; \
-	done
-	for name in refutation tails; do \
-	  $(BIN)/python experiments/le_jegelka_$$name.py --out results/le_jegelka_$$name || exit 1; \
-	done
+# The figures and tables of the papers, into results/, or of one: make experiments-bantzis;
+# SIZE=--smoke for a trial.
+PAPERS := bantzis timor le_jegelka galanti
+
+.PHONY: $(PAPERS:%=experiments-%)
+experiments: $(PAPERS:%=experiments-%)
+
+$(PAPERS:%=experiments-%): experiments-%: .venv/installed
+	for script in experiments/$*_*.py; do $(BIN)/python $$script $(SIZE) || exit 1; done
 
 benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/work_precision.py
+	$(BIN)/python benchmarks/sgd_step.py
 
 format: .venv/installed-test
 	$(BIN)/ruff check --fix .

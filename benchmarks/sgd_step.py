@@ -16,24 +16,23 @@ writes `sgd_step.json`, with the machine and the versions.
 """
 
 import json
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import tyro
+from _machine import machine
 
 import gfdyn as gf
 from gfdyn._serialise import replace_atomically
 
 
+PACKAGES = ("jax", "equinox", "optax", "numpy")
 SAMPLES, BATCH, SEEDS = 1408, 8, 8
 RATE, MOMENTUM, DECAY = 0.01, 0.9, 2e-3
 
@@ -133,18 +132,6 @@ def measure(dtype: str, epochs: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    return {
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-        "device": jax.devices()[0].device_kind,
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("jax", "equinox", "optax", "numpy")},
-    }
-
-
 def main(
     out: Path = Path(__file__).parent,
     smoke: bool = False,
@@ -167,7 +154,7 @@ def main(
     for row in rows:
         ratios = ", ".join(f"{r} {row[r]:.2f}" for r in ("step", "seeds", "bare_seeds"))
         print(f"{row['dtype']}: {ratios}")
-    report = {"machine": machine(), "command": sys.argv[1:], "rows": rows}
+    report = {"machine": machine(PACKAGES), "command": sys.argv[1:], "rows": rows}
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report, indent=1) + "\n"
     replace_atomically(out / "sgd_step.json", partial(Path.write_text, data=text))

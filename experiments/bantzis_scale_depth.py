@@ -79,7 +79,7 @@ class Settings:
 
 SMOKE = {"depths": (2,), "seeds": (0,), "log_norms": (0.0, -10.0, -20.0, -40.0)}
 # Saves of a run; more are thinned.
-SAVES = 2048
+SAVES = 1024
 
 
 def main(arguments: list[str] | None = None) -> int:

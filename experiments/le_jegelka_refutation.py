@@ -1,13 +1,13 @@
 """Where the first version of Le & Jegelka is false, and the corrected one is not.
 
 The paper has no experiment. Here, by gradient flow: two opposed neurons in closed form
-(E1), the velocities of Lemma 4 at a point (E3), and neurons in classes of equal activation
-(E4). The first version claims that all matrices align and come near rank one, and that
-W₂ᵀW₂ − W₁W₁ᵀ stands still; its claims are marked as such.
+(E1), random networks (E2), the velocities of Lemma 4 at a point (E3), and neurons in
+classes of equal activation (E4). The first version claims that all matrices align and come
+near rank one, and that W₂ᵀW₂ − W₁W₁ᵀ stands still; its claims are marked as such.
 
     python experiments/le_jegelka_refutation.py [--smoke] [--out DIR]
 
-writes the flows (opposed.nc, classes.nc), the figure and claims.json.
+writes the flows (opposed.nc, generic.nc, classes.nc), the figure and claims.json.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ import numpy as np
 import tyro
 import xarray as xr
 from _claims import Claim, near
+from _generic_nets import generic, generic_claims
 from _neuron_classes import FIRST, class_claims, classes
 from _output import write
 from matplotlib.figure import Figure
@@ -32,19 +33,23 @@ from gfdyn.theory import le_jegelka as lj
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """E1, E3 and E4."""
+    """E1 to E4."""
 
     t1: float = 1000.0
     """How long the two opposed neurons run."""
+    seeds: int = 6
+    """Random networks."""
+    length: float = 30.0
+    """Of their trajectories."""
     rtol: float = 1e-11
-    """Of the flows."""
+    """Of the other flows."""
     smoke: bool = False
-    """Two opposed neurons for a while only."""
+    """For a while only, and one random network."""
     out: Path = Path("results/le_jegelka_refutation")
     """Folder to write to."""
 
 
-SMOKE = {"t1": 20.0, "rtol": 1e-10}
+SMOKE = {"t1": 20.0, "rtol": 1e-10, "seeds": 1, "length": 8.0}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,8 +59,13 @@ def main(arguments: list[str] | None = None) -> int:
         settings = dataclasses.replace(settings, **SMOKE)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
-    data = {"opposed": opposed(settings), "classes": classes(settings.rtol)}
-    claims = [*opposed_claims(data["opposed"]), *point_claims()]
+    data = {
+        "opposed": opposed(settings),
+        "generic": generic(settings.seeds, settings.length),
+        "classes": classes(settings.rtol),
+    }
+    claims = [*opposed_claims(data["opposed"]), *generic_claims(data["generic"])]
+    claims += point_claims()
     claims += class_claims(data["classes"])
     figures = {"refutation": draw(data)}
     write(settings.out, settings, claims, data, figures, started)

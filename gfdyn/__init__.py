@@ -11,6 +11,7 @@ from . import (
     nets as nets,
     solvers as solvers,
     stopping as stopping,
+    sweeps as sweeps,
     theory as theory,
 )
 from ._certificate import Certificate as Certificate

@@ -35,7 +35,7 @@ from ._trajectory import (
     raise_unless_ok,
 )
 from .flows import GradientFlow
-from .nets import AbstractNet, norm
+from .nets import AbstractNet, norm, weight_mask
 
 
 Mask = PyTree[bool] | Callable[[AbstractNet], PyTree[bool]]
@@ -88,8 +88,7 @@ def descend(
         decay_convention: `"paper"` adds 2λθ to the gradient (Galanti & Poggio, eq. 2),
             `"torch"` λθ, as torch and optax do: their λ is twice the paper's.
         decay_mask: which parameters decay, a pytree of booleans or a function of the net
-            that gives one; what is in `net.weights`, so no bias, if None. The risks and
-            the certificate count the penalty of all.
+            that gives one; what is in `net.weights`, so no bias, if None.
         save_every: save each so many steps; about 100 saves if None.
         record: quantities to measure at the saves.
         throw: raise if the parameters become infinite or NaN.
@@ -105,23 +104,43 @@ def descend(
         SolveError: if the parameters become infinite or NaN and `throw` is set.
     """
     first = net.net if isinstance(net, DescentState) else net
-    flow = GradientFlow(problem, _paper_decay(weight_decay, decay_convention))
-    flow.check(first)
-    num_samples = problem.data.x.shape[0]
-    _check_counts(steps, save_every, batch_size, num_samples)
-    check_sampler(sampler)
-    batch_size = None if batch_size == num_samples else batch_size
-    run = Run(
-        flow=flow,
-        rule=_as_rule(optimizer, momentum, first.weights[0].dtype),
-        mask=None if is_absent(weight_decay) else _resolve(decay_mask, first),
-        batch_size=batch_size,
-        sampler=sampler,
+    decay = _paper_decay(weight_decay, decay_convention)
+    _check_steps(steps, save_every)
+    run = make_run(
+        problem, first, optimizer, batch_size, sampler, momentum, decay, decay_mask
     )
     start = _start(run, net, key)
     save_every = max(1, steps // _DEFAULT_SAVES) if save_every is None else save_every
     state, rows = _run(run, start, steps, save_every, progress)
-    return _collect(run, state, rows, record or {}, throw)
+    return to_trajectory(run, state, rows, record or {}, throw)
+
+
+def make_run(
+    problem: Problem,
+    net: AbstractNet,
+    optimizer: optax.GradientTransformation | LearningRate,
+    batch_size: int | None,
+    sampler: Sampler,
+    momentum: ArrayLike,
+    weight_decay: ArrayLike,
+    decay_mask: Mask | None,
+) -> Run:
+    """Check the arguments and put them together; the decay is the paper's λ."""
+    mask = None if is_absent(weight_decay) else _resolve(decay_mask, net)
+    flow = GradientFlow(problem, weight_decay, decay_mask=mask)
+    flow.check(net)
+    num_samples = problem.data.x.shape[0]
+    if batch_size is not None and not 1 <= batch_size <= num_samples:
+        raise ValueError(
+            f"batch_size={batch_size} must lie between 1 and the {num_samples} samples."
+        )
+    check_sampler(sampler)
+    return Run(
+        flow=flow,
+        rule=_as_rule(optimizer, momentum, net.weights[0].dtype),
+        batch_size=None if batch_size == num_samples else batch_size,
+        sampler=sampler,
+    )
 
 
 def _paper_decay(weight_decay: ArrayLike, convention: str) -> ArrayLike:
@@ -132,17 +151,11 @@ def _paper_decay(weight_decay: ArrayLike, convention: str) -> ArrayLike:
     return weight_decay if convention == "paper" else weight_decay / 2
 
 
-def _check_counts(
-    steps: int, save_every: int | None, batch_size: int | None, samples: int
-) -> None:
+def _check_steps(steps: int, save_every: int | None) -> None:
     if steps < 1:
         raise ValueError(f"steps={steps} must be 1 or more.")
     if save_every is not None and not 1 <= save_every <= steps:
         raise ValueError(f"save_every={save_every} must lie between 1 and steps={steps}.")
-    if batch_size is not None and not 1 <= batch_size <= samples:
-        raise ValueError(
-            f"batch_size={batch_size} must lie between 1 and the {samples} samples."
-        )
 
 
 def _as_rule(optimizer: Any, momentum: ArrayLike, dtype: Any) -> Rule:
@@ -164,23 +177,8 @@ def _as_rule(optimizer: Any, momentum: ArrayLike, dtype: Any) -> Rule:
 def _resolve(mask: Mask | None, net: AbstractNet) -> Any:
     """Which leaves decay, as a pytree of booleans."""
     if mask is None:
-        return _weights_of(net)
-    mask = mask(net) if callable(mask) and not isinstance(mask, AbstractNet) else mask
-    leaves, structure = jax.tree.flatten(mask)
-    if structure != jax.tree.structure(net) or not all(type(m) is bool for m in leaves):
-        raise ValueError(
-            f"decay_mask={mask} must have the structure of the net, with booleans for its "
-            "arrays, as jax.tree.map(lambda _: True, net) has."
-        )
-    return mask
-
-
-def _weights_of(net: AbstractNet) -> Any:
-    """Which leaves are in the weight matrices: those that their sum depends on."""
-    ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), net)
-    with jax.ensure_compile_time_eval():
-        total = lambda net: sum(jnp.sum(w) for w in net.weights)  # noqa: E731
-        return jax.tree.map(lambda slope: bool(slope.any()), jax.grad(total)(ones))
+        return weight_mask(net)
+    return mask(net) if callable(mask) and not isinstance(mask, AbstractNet) else mask
 
 
 def _start(
@@ -220,13 +218,14 @@ def _run(
     return state, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *rows)
 
 
-def _collect(
+def to_trajectory(
     run: Run,
     state: DescentState,
     rows: Rows,
     record: Mapping[str, Measure],
     throw: bool,
 ) -> Trajectory:
+    """The trajectory of a finished descent, with its records."""
     ts, nets = rows
     finite = jnp.isfinite(state.ledger.risk) & jnp.isfinite(state.ledger.largest_log_norm)
     collapsed = finite & (norm(state.net.weights) < _COLLAPSED * state.initial_norm)

@@ -18,6 +18,7 @@ from ._results import RESULTS, choose
 from ._saving import (
     AcceptedSteps,
     Saves,
+    blank_unwritten,
     buffers,
     open_saves,
     save_between,
@@ -187,6 +188,7 @@ def finish(task: Task, progress: Progress) -> tuple[Saves, Certificate]:
         saves = jax.tree.map(
             lambda a, b: jnp.where(progress.time > last, a, b), with_end, saves
         )
+        saves = blank_unwritten(saves)
     return saves, close_ledger(progress.ledger, progress.state.dissipated)
 
 

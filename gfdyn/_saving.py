@@ -162,6 +162,18 @@ def save_step(
     )
 
 
+def blank_unwritten(saves: Saves) -> Saves:
+    """The store with NaN in the rows that are not written: thinning leaves old ones."""
+    written = jnp.arange(saves.time.shape[0], dtype=saves.count.dtype) < saves.count
+
+    def blank(rows: Array) -> Array:
+        keep = written.reshape(-1, *[1] * (rows.ndim - 1))
+        return jnp.where(keep, rows, jnp.asarray(jnp.nan, rows.dtype))
+
+    where = lambda s: (s.time, s.position, s.log_time, s.log_interval)  # noqa: E731
+    return eqx.tree_at(where, saves, jax.tree.map(blank, where(saves)))
+
+
 def _drop_every_second(saves: Saves) -> Saves:
     half = saves.time.shape[0] // 2
 

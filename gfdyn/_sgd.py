@@ -13,7 +13,7 @@ from ._certificate import Ledger, open_ledger, update_ledger
 from ._rates import rate_at
 from ._sampling import Batches, draw_epoch, on_batch
 from .flows import GradientFlow
-from .flows._base import dot
+from .flows._base import axpy, dot
 from .nets import AbstractNet, norm
 
 
@@ -99,7 +99,6 @@ class Run(eqx.Module):
 
     flow: GradientFlow
     rule: Rule
-    mask: Any
     batch_size: int | None = eqx.field(static=True)
     sampler: str = eqx.field(static=True)
 
@@ -110,10 +109,8 @@ class Run(eqx.Module):
         gradient = jax.grad(problem.risk)(net)
         if is_absent(self.flow.weight_decay):
             return gradient
-        # Without a state: that of `masked` is empty.
-        decay = optax.add_decayed_weights(2 * self.flow.weight_decay, self.mask)
-        decayed, _ = decay.update(gradient, decay.init(net), net)  # pyright: ignore
-        return decayed  # pyright: ignore[reportReturnType]
+        decay = 2 * jnp.asarray(self.flow.weight_decay)
+        return axpy(decay, self.flow.decayed(net), gradient)
 
     def batches(self, key: PRNGKeyArray, step: Count) -> Batches:
         """Those of the epoch of a step."""

@@ -83,7 +83,7 @@ def solve(
         ValueError: on arguments that make no sense together.
         TypeError: on arguments of the wrong kind.
     """
-    task = _make_task(flow, net, t1, ts, kinks, solver, stop, t0, max_steps, derivatives)
+    task = make_task(flow, net, t1, ts, kinks, solver, stop, t0, max_steps, derivatives)
     if dt0 is not None:
         dt0 = _scalar("dt0", dt0, task.t0.dtype)
     state = begin(task, net, dt0)
@@ -91,11 +91,11 @@ def solve(
         state = _advance_with_bar(task, state)
     else:
         state = advance(task, state, jnp.asarray(max_steps, jnp.int32))
-    trajectory = _collect(task, state, record or {})
+    trajectory = to_trajectory(task, state, record or {})
     return raise_unless_ok(trajectory) if throw else trajectory
 
 
-def _make_task(
+def make_task(
     flow: AbstractFlow,
     net: AbstractNet,
     t1: ArrayLike | None,
@@ -249,7 +249,7 @@ def _advance_with_bar(task: Task, state: Progress) -> Progress:
     return state
 
 
-def _collect(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:
+def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:
     """The trajectory of a finished solve, with its records."""
     saves, certificate = finish(task, state)
     single = is_concrete(saves.count) and saves.count.ndim == 0

@@ -1,4 +1,5 @@
-"""The `gfdyn` command: `escape`, `flow` and `descend` on a data set, with figures.
+"""The `gfdyn` command: `escape`, `flow` and `descend` on a data set, with figures; `sweep`
+and `report`.
 
 This is an application: here, and only here, the precision of jax is set.
 """
@@ -32,6 +33,7 @@ from .data import Dataset
 from .flows import AbstractFlow, EscapeFlow, GradientFlow
 from .nets import MLP
 from .solvers import Adaptive, ExactKinks
+from .sweeps._commands import Report, Sweep, expand, run_sweep, write_report
 
 
 SolverName = Literal["adaptive", "exact"]
@@ -138,6 +140,8 @@ Command = (
     Annotated[Escape, tyro.conf.subcommand("escape")]
     | Annotated[Flow, tyro.conf.subcommand("flow")]
     | Annotated[Descend, tyro.conf.subcommand("descend")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
 )
 
 
@@ -147,12 +151,16 @@ def main(arguments: list[str] | None = None) -> int:
         Command,  # pyright: ignore[reportArgumentType]
         prog="gfdyn",
         description="The exact gradient flow of ReLU networks.",
-        args=arguments,
+        args=expand(sys.argv[1:] if arguments is None else arguments),
     )
-    jax.config.update("jax_enable_x64", command.dtype == "float64")
     try:
+        if isinstance(command, Sweep):
+            return run_sweep(command)
+        if isinstance(command, Report):
+            return write_report(command)
+        jax.config.update("jax_enable_x64", command.dtype == "float64")
         return run(command)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         print(f"gfdyn: {error}", file=sys.stderr)
         return 2
 

@@ -51,6 +51,41 @@ def backprop(weights, slopes, x, cotangents):
     return gradients
 
 
+def batch_norm_forward(weights, gains, shifts, x, eps):
+    """Of ReLU layers with batch normalisation: outputs, and what each layer sees: its
+    inputs, the normalised pre-activations, the scale, the pre-activations after γ and β."""
+    a, seen = x, []
+    for w, gain, shift in zip(weights[:-1], gains, shifts, strict=True):
+        z = a @ w.T
+        centred = z - z.mean(axis=0)
+        scale = 1 / np.sqrt((centred**2).mean(axis=0) + eps)
+        n = centred * scale
+        h = gain * n + shift
+        seen.append((a, n, scale, h))
+        a = np.maximum(h, 0)
+    return a @ weights[-1].T, a, seen
+
+
+def batch_norm_backprop(weights, gains, shifts, x, cotangents, eps, detach):
+    """The gradients of sum(cotangents * f(x)) in weights, γ and β, of each channel; with
+    the scale taken for a constant if `detach`."""
+    _, last, seen = batch_norm_forward(weights, gains, shifts, x, eps)
+    in_weights, in_gains, in_shifts = [cotangents.T @ last], [], []
+    signal = cotangents @ weights[-1]
+    for w, gain, (a, n, scale, h) in zip(
+        reversed(weights[:-1]), reversed(gains), reversed(seen), strict=True
+    ):
+        signal = signal * (h > 0)
+        in_gains.insert(0, (signal * n).sum(axis=0))
+        in_shifts.insert(0, signal.sum(axis=0))
+        signal = gain * signal
+        through = 0 if detach else n * (signal * n).mean(axis=0)
+        signal = scale * (signal - signal.mean(axis=0) - through)
+        in_weights.insert(0, signal.T @ a)
+        signal = signal @ w
+    return in_weights, in_gains, in_shifts
+
+
 # --- Losses of one sample: value and gradient -----------------------------------------
 
 

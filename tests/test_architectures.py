@@ -16,6 +16,7 @@ from gfdyn.nets import (
     conv,
     dense,
     densely_connected,
+    resnet_branch,
     resnet_diagonal,
     resnet_free,
     resnet_identity,
@@ -46,6 +47,15 @@ NETS = {
             resnet_diagonal(5),
             resnet_free(2, 3),
             dense(1, "identity"),
+        ],
+    ),
+    "branches": (
+        3,
+        [
+            dense(4, "identity"),
+            resnet_branch(3),
+            resnet_branch(2, LEAKY),
+            dense(2, "identity"),
         ],
     ),
     "densely connected": (3, [dense(4), densely_connected([2, 3]), dense(2, "identity")]),
@@ -120,6 +130,11 @@ def by_hand(name, net, x) -> np.ndarray:
             a = relu(relu(a @ w[3].T) @ w[4].T + w[5] * a)
             a = relu(relu(a @ w[6].T) @ w[7].T + a @ w[8].T)
             return a @ w[9].T
+        case "branches":
+            a = x @ w[0].T
+            a = a + relu(relu(a @ w[1].T) @ w[2].T)
+            a = a + leaky(leaky(a @ w[3].T) @ w[4].T)
+            return a @ w[5].T
     a = relu(x @ w[0].T)
     b = relu(a @ w[1].T)
     c = relu(np.hstack([a, b]) @ np.hstack([w[2], w[3]]).T)
@@ -484,7 +499,10 @@ W = gf.nets.Dense(jnp.ones((3, 3)))
     [
         ([], "layers is empty; give at least the output layer"),
         ([layer(3, (1, W))], "layer 1 has sources=(1,); they must be layers before it"),
-        ([layer(3, (0, gf.nets.Identity()))], "layer 1 has no trained weights; join it"),
+        (
+            [layer(3, (0, gf.nets.Identity()))],
+            "layer 1 has no trained weights but activation='relu'; a sum is linear, join",
+        ),
         ([layer(2, (0, W))], "layer 1 has 2 units, but the connection from 0 leads to 3"),
         (
             [layer(3, (0, W)), layer(3, (0, W))],

@@ -8,15 +8,22 @@ from pathlib import Path
 import pytest
 
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "work_precision.py"
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+def smoke(name, out):
+    """The report of a benchmark at its small size."""
+    script = str(FOLDER / f"{name}.py")
+    command = [sys.executable, script, "--smoke", "--out", str(out)]
+    subprocess.run(command, check=True, capture_output=True)
+    report = json.loads((out / f"{name}.json").read_text())
+    assert report["machine"]["processor"] and report["machine"]["jax"]
+    return report
 
 
 @pytest.mark.slow
 def test_work_precision(tmp_path):
-    command = [sys.executable, str(SCRIPT), "--smoke", "--out", str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True)
-    report = json.loads((tmp_path / "work_precision.json").read_text())
-    assert report["machine"]["jax"]
+    report = smoke("work_precision", tmp_path)
     rows = report["rows"]
     by_method = {row["method"]: row for row in rows}
     assert {"ExactKinks", "diffrax Tsit5", "scipy LSODA", "gradient descent"} <= set(
@@ -29,3 +36,21 @@ def test_work_precision(tmp_path):
     assert not by_method["scipy LSODA"]["finished"]
     assert by_method["scipy LSODA"]["error"] is None
     assert (tmp_path / "work_precision.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_sgd_step(tmp_path):
+    (row,) = smoke("sgd_step", tmp_path)["rows"]
+    times = row["microseconds"]
+    assert set(times) == {"bare", "single", "seeds", "bare_seeds"}
+    assert all(0 < time < 1e6 for time in times.values())
+    assert row["step"] == pytest.approx(times["single"] / times["bare"])
+    assert row["seeds"] == pytest.approx(times["seeds"] / times["single"])
+
+
+@pytest.mark.slow
+def test_sweeps(tmp_path):
+    (row,) = smoke("sweeps", tmp_path)["rows"]
+    rates = row["points_per_second"]
+    assert set(rates) == {"1", "2"} and min(rates.values()) > 0
+    assert row["ratio"] == pytest.approx(rates["2"] / rates["1"])

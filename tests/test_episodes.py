@@ -320,6 +320,41 @@ class TestScaleOfInitialisation:
             assert found.escapes.degree[0] == pytest.approx(DEPTH, rel=1e-2)
 
 
+class TestOnKinks:
+    """Example 1 of Bantzis et al.: along both of its directions samples stay on kinks. The
+    net stays on the ray of ρ, where the risk is least at s²/(2 ‖f_ρ(X)‖²) below 4."""
+
+    def rank_one(self) -> gf.nets.MLP:
+        """In the shape of rank two, each neuron at half the weights."""
+        first, second, last = gf.escape.circle_rank_one(0.0).weights
+        return gf.nets.MLP.from_weights(
+            [jnp.tile(first / 2, (4, 1)), jnp.tile(second / 2, (1, 4)), last]
+        )
+
+    def test_first_escape(self):
+        data = gf.data.circle(8)
+        problem = gf.Problem(data, gf.losses.squared, reduction="sum")
+        for net, speed, ranks in (
+            (self.rank_one(), math.sqrt(2) - 1, [1, 1, 1]),
+            (gf.escape.circle_rank_two(), 0.5, [2, 1, 1]),
+        ):
+            outputs = np.asarray(problem.outputs(net))
+            fall = speed**2 / (2 * np.sum(outputs**2))
+            trajectory = gf.solve(
+                gf.EscapeFlow(problem),
+                scaled_to_norm(net, 1e-6),
+                60.0,
+                ts=gf.AcceptedSteps(128),
+                solver=gf.solvers.ExactKinks(rtol=1e-8),
+            )
+            assert trajectory.stats["num_slides"] > 0
+            found = gf.escape.episodes(trajectory)
+            np.testing.assert_allclose(found.plateaus.loss, [4, 4 - fall], atol=1e-9)
+            np.testing.assert_array_equal(found.plateaus.ranks, [[0, 0, 0], ranks])
+            assert found.escapes.speed == pytest.approx([speed], rel=1e-3)
+            assert found.escapes.degree == pytest.approx([3.0], rel=1e-3)
+
+
 class TestErrors:
     def test_options(self, staircase):
         cases: tuple[tuple[dict[str, Any], str], ...] = (

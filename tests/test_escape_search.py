@@ -145,12 +145,12 @@ def test_descent_in_float32():
 
 
 def test_success_grows_with_width():
-    """Bantzis et al., Fig. 2, right: 100 starts each, η = 0.01 as the paper's method. The
-    paper prints no numbers; ours with other seeds are .03, .27 and .85."""
+    """Bantzis et al., Fig. 2, right: the paper's method, at η = 0.05. The paper prints no
+    numbers; ours of 100 starts at η = 0.01, other seeds, are .03, .27 and .85."""
     fractions = {}
     for width in (4, 8, 32):
-        nets = stack([2, width, width, 1], 100)
-        found = projected_descent(circle(), nets, 0.01, 5000)
+        nets = stack([2, width, width, 1], 60)
+        found = projected_descent(circle(), nets, 0.05, 1000)
         assert found.speeds.max() <= OPTIMAL + 1e-9
         fractions[width] = np.mean(np.asarray(found.speed) > RANK_ONE + 1e-3)
     assert fractions[4] < 0.2
@@ -420,15 +420,13 @@ def test_linear_nets():
     assert found.kinks.tolist() == [[0, 0]] and found.residual.max() < 1e-8
 
 
-@pytest.mark.slow
 def test_search_in_float32():
-    found = search(
-        circle(np.float32), [2, 16, 16, 1], 8, key=jax.random.key(1), batch_size=8
-    )
+    """Two layers on the circle are at best of rank one, on kinks as well."""
+    found = search(circle(np.float32), [2, 4, 1], 4, key=jax.random.key(1))
     assert float_dtypes(found) == {np.dtype(np.float32)} and found.converged.all()
-    off = np.abs(np.asarray(found.speed)[:, None] - [OPTIMAL, RANK_ONE]).min(axis=1)
+    np.testing.assert_allclose(found.speed, RANK_ONE, rtol=0, atol=1e-5)
     # The kinks within reach of this tolerance need not be those that slide.
-    assert off.max() < 1e-5 and np.median(found.residual) < 1e-3
+    assert found.kinks.min() > 0 and np.median(found.residual) < 1e-3
 
 
 def test_levels():

@@ -56,25 +56,82 @@ SMOKE = {
         # Of a single depth
         {"log of first plateau over first escape, in t, at the smallest norm"},
     ),
+    "galanti_fig1": (
+        ["runs.nc", "fig1.png"],
+        8,
+        # In so short a time neither distances nor ranks have fallen.
+        {"cross_entropy, λ=0.01", "squared, λ=0.01"},
+    ),
+    # Nor is anything forgotten.
+    "galanti_fig2": (["runs.nc", "fig2.png"], 4, {"equal", "smallest batches"}),
+    "galanti_fig3": (
+        ["runs.nc", "fig3.png"],
+        12,
+        {
+            "equal epochs, η",
+            "equal epochs, B=8, η=0.1: rank",
+            "equal epochs, B=32, η=0.1: rank",
+            "equal steps, η",
+            "equal steps, B=8, η=0.1: rank",
+            "equal steps, B=32, η=0.1: rank",
+            "smallest batches",
+        },
+    ),
+    "galanti_fig4": (["runs.nc", "fig4.png"], 4, {"equal", "smallest batches"}),
+    "galanti_fig5": (
+        ["runs.nc", "fig5.png"],
+        6,
+        {"equal", "smallest batches", "full batch"},
+    ),
+    "galanti_fig6": (
+        ["runs.nc", "fig6.png"],
+        10,
+        {f"equal {b}, B={size}:" for b in ("epochs", "steps") for size in (8, 32)},
+    ),
+    "galanti_fig7": (
+        ["runs.nc", "fig7.png"],
+        6,
+        {f"equal {b}, B={size}:" for b in ("epochs", "steps") for size in (8, 32)},
+    ),
+    "le_jegelka_decomposition": (
+        ["errors.nc", "errors.png"],
+        7,
+        # Refuted at every size
+        {"E10: first version", "E10: as printed"},
+    ),
+    "le_jegelka_invariances": (["invariances.nc", "invariances.png"], 4, set()),
+    "le_jegelka_regimes": (
+        ["opposed.nc", "linear.nc", "relu.nc", "regimes.png"],
+        15,
+        # Refuted at every size
+        {"E11: as printed"},
+    ),
     "le_jegelka_refutation": (
-        ["opposed.nc", "classes.nc", "refutation.png"],
-        37,
+        ["opposed.nc", "generic.nc", "classes.nc", "refutation.png"],
+        44,
         # Refuted at every size
         {
             "E1, 120°: first version",
             "E1, 91°: first version",
+            "E2: first version",
             "E3: first version",
             "E4, three layers: first version",
             "E4, two layers: first version",
         },
     ),
     "le_jegelka_tails": (
-        ["free_blocks.nc", "convolutions.nc", "descent.nc", "tails.png"],
-        32,
+        ["logistic.nc", "free_blocks.nc", "convolutions.nc", "descent.nc", "tails.png"],
+        52,
         # Not reached by small norms; refuted at every size
         {
-            "E6: least ratio",
-            "E7: least ratio",
+            "E5, logistic: first version",
+            "E5, logistic: ratio of W",
+            "E6: ratio of the matrix",
+            "E6: growth of its tail",
+            "E6: largest growth",
+            "E7: ratio of the matrix",
+            "E7: growth of its tail",
+            "E7: least growth",
             "E9, relu, rate 0.1: first version",
             "E9, relu, rate 0.05: first version",
         },
@@ -105,17 +162,23 @@ def run(name: str, out: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 def test_every_script_is_run():
     scripts = {path.stem for path in FOLDER.glob("*.py") if path.stem[0] != "_"}
-    papers = ("bantzis", "le_jegelka", "timor")
+    papers = ("bantzis", "galanti", "le_jegelka", "timor")
     assert {name for name in scripts if name.startswith(papers)} == set(SMOKE)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMOKE)
-def test_smoke(name, tmp_path):
+def test_smoke(name, tmp_path, module, capsys):
     files, number, free = SMOKE[name]
-    done = run(name, tmp_path, "--smoke")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "Warning" not in done.stderr
+    if name.startswith("galanti"):
+        # In this process, where they share their programs.
+        assert module(name).main(["--smoke", "--out", str(tmp_path)]) == 0
+        printed = capsys.readouterr().out
+    else:
+        done = run(name, tmp_path, "--smoke")
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert "Warning" not in done.stderr
+        printed = done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {*files, "claims.json"}
     for file in files:
         if file.endswith(".png"):
@@ -130,12 +193,30 @@ def test_smoke(name, tmp_path):
     assert len(report["claims"]) == number
     assert len({row["claim"] for row in report["claims"]}) == number
     for row in report["claims"]:
-        assert row["claim"] in done.stdout
+        assert row["claim"] in printed
         if not any(row["claim"].startswith(start) for start in free):
             assert row["verdict"] == "HOLDS", row
     assert all(
         any(r["claim"].startswith(start) for r in report["claims"]) for start in free
     )
+
+
+@pytest.mark.slow
+def test_the_sweep(tmp_path):
+    """It is run, resumed, and reports of each data set."""
+    for _ in range(2):
+        done = run("sweep_scale_depth", tmp_path, "--smoke")
+        assert done.returncode == 0, done.stderr[-2000:]
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"teacher", "teacher.nc", "escapes.png", "claims.json"}
+    assert (tmp_path / "teacher" / "report.html").stat().st_size > 10_000
+    report = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
+    verdicts = {row["claim"]: row["verdict"] for row in report["claims"]}
+    # Its largest norm is small already.
+    free = [claim for claim in verdicts if "median stable rank" in claim]
+    assert len(verdicts) == 4 and len(free) == 1
+    del verdicts[free[0]]
+    assert set(verdicts.values()) == {"HOLDS"}
 
 
 def test_mnist_needs_a_path(tmp_path):
@@ -307,7 +388,7 @@ def test_claims_without_a_second_plateau(module, saddles):
     assert found["second plateau left, epoch"] == ("NOT TESTED", None)
     assert found["largest s3/s2 of W3 to W5 at the end"] == ("NOT TESTED", None)
     late = lasting.assign(
-        epoch=("save", [0.0, 9000.0]), plateau_end=("plateau", [100.0, 9000.0])
+        epoch=("save", [0.0, 9800.0]), plateau_end=("plateau", [100.0, 9800.0])
     )
     assert verdicts(module, late)["second plateau left, epoch"] == ("REFUTED", math.inf)
 

@@ -1,5 +1,7 @@
 """Gradient flow against closed forms: balance, decay, clocks, normalisation."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from fixtures import (
 )
 
 import gfdyn as gf
+from gfdyn.theory.le_jegelka import counterexample
 
 
 def linear_net(depth: int = 3, seed: int = 0) -> gf.nets.MLP:
@@ -131,6 +134,46 @@ def test_loss_clock_reaches_margins_of_ten_thousand():
         traj.log_time, 0.5 + np.asarray(ts) + np.log1p(-np.exp(-np.asarray(ts))), rtol=1e-9
     )
     assert traj.certificate.energy_residual <= 1e-8
+
+
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "squared", "linear"])
+def test_arc_length_in_logs_is_that_of_the_gradient(loss):
+    """Where nothing underflows: −∇E/‖∇E‖, at the rate ‖∇E‖ at which E falls."""
+    problem, net = all_active(3, noise=0.3)
+    signs = gf.Dataset(problem.data.x, jnp.ones_like(problem.data.y))
+    problem = gf.Problem(signs, getattr(gf.losses, loss))
+
+    @jax.jit
+    def of_both(net):
+        flows = [gf.GradientFlow(problem, decay, clock="arc") for decay in (0.0, 0.3)]
+        return [
+            (jax.grad(flow.risk)(net), flow.velocity(net), flow.log_time_rate(net))
+            for flow in flows
+        ]
+
+    for gradient, velocity, rate in of_both(net):
+        size = gf.nets.norm(gradient)
+        expected = jax.tree.map(lambda g, size=size: -g / size, gradient)
+        assert distance(velocity.position, expected) <= 1e-13
+        np.testing.assert_allclose(velocity.dissipated, size, rtol=1e-13)
+        np.testing.assert_allclose(rate, -np.log(size), rtol=1e-12)
+
+
+def test_arc_length_reaches_risks_of_e_to_the_minus_ten_thousand():
+    """Two opposed neurons, on a ray: ‖θ‖ = 2√q grows with τ, t = log q + Ei(q) − c."""
+    problem, net = counterexample()
+    flow, ts = gf.GradientFlow(problem, clock="arc"), jnp.asarray([20.0, 199.0])
+    traj = gf.solve(flow, net, ts=ts, solver=tight())
+    q = (0.5 + np.asarray(ts) / 2) ** 2
+    for i in range(2):
+        exact = jax.tree.map(lambda w, i=i: np.sqrt(q[i] / 0.25) * w, net)
+        assert distance(rows(traj.net, i), exact) <= 1e-9
+    # Ei(q) = e^q/q (1 + 1/q + 2/q² + …)
+    series = [sum(math.factorial(k) / value**k for k in range(12)) for value in q.tolist()]
+    np.testing.assert_allclose(traj.log_time, q - np.log(q) + np.log(series), rtol=1e-9)
+    log_risk = jax.vmap(problem.log_risk)(traj.net)
+    np.testing.assert_allclose(log_risk, -q, rtol=1e-9)
+    assert log_risk[-1] < -9900
 
 
 def test_float32_keeps_its_dtype_and_its_accuracy():

@@ -86,7 +86,7 @@ NETS = {
     ),
 }
 nets = pytest.mark.parametrize("name", NETS)
-POINTS, SAMPLES = 6, 5
+POINTS, SAMPLES = 50, 5
 
 
 @functools.cache

@@ -14,7 +14,6 @@ import reference
 from fixtures import biased_net, float_dtypes
 
 import gfdyn as gf
-from gfdyn._descent import _weights_of
 from gfdyn._sampling import draw_epoch, uniform_subsets
 from gfdyn._sgd import advance
 
@@ -97,6 +96,39 @@ def test_equals_numpy(problem, net, sampler):
     np.testing.assert_allclose(traj.final_time, sum(steps) / (1 - BETA), rtol=1e-13)
 
 
+@pytest.mark.parametrize("detach", [True, False])
+def test_equals_numpy_with_batch_normalisation(problem, detach):
+    """Statistics of the batch of the step; γ and β do not decay."""
+    norm, eps = gf.nets.batch_norm(detach=detach, eps=0.1), 0.1
+    blocks = [gf.nets.dense(n, norm=norm) for n in (6, 5)]
+    blocks.append(gf.nets.dense(3, "identity"))
+    start = gf.nets.sequential(4, blocks, key=jax.random.key(0), scale=0.6)
+    traj = run(problem, start)
+
+    x, y = np.asarray(problem.data.x), np.asarray(problem.data.y)
+    weights = [np.array(w) for w in start.weights]
+    gains, shifts = [np.ones(6), np.ones(5)], [np.zeros(6), np.zeros(5)]
+    everything = (*weights, *gains, *shifts)
+    velocity = [np.zeros_like(p) for p in everything]
+    steps = [0.1] * 4 + [0.01] * 3 + [0.001] * 4
+    batches = batches_of("epoch_shuffle", jax.random.key(5))
+    for rows, rate in zip(batches, steps, strict=True):
+        affine = weights, gains, shifts
+        outputs = reference.batch_norm_forward(*affine, x[rows], eps)[0]
+        signals = reference.cost_gradient("cross_entropy", outputs, y[rows])
+        gradient = reference.batch_norm_backprop(*affine, x[rows], signals, eps, detach)
+        flat = [g for kind in gradient for g in kind]
+        for i, (p, v, g) in enumerate(zip(everything, velocity, flat, strict=True)):
+            decay = 2 * DECAY * p if i < len(weights) else 0
+            v[:] = BETA * v + g + decay
+            p -= rate * v
+    end: Any = traj.final
+    norms = [layer.norm for layer in end.layers[:-1]]
+    ours = [*end.weights, *(n.gain for n in norms), *(n.shift for n in norms)]
+    for found, expected in zip(ours, everything, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
 def test_equals_torch_and_optax(problem, net):
     """λ of torch is twice that of the paper, and optax's own chain is the same."""
     ours = run(problem, net, rate=0.05)
@@ -135,6 +167,26 @@ def test_masks():
     assert factors(only_last) == [kept, kept, shrunk]
 
 
+def test_flows_and_certificates_know_what_decays():
+    """The penalty of the matrices alone; and no law of decay where a bias is in it."""
+    rng = np.random.default_rng(1)
+    data = gf.Dataset(rng.normal(size=(5, 2)), rng.normal(size=(5, 1)))
+    problem, net = gf.Problem(data, gf.losses.squared), biased_net((2, 3, 1))
+    traj = gf.descend(problem, net, 1e-3, 400, weight_decay=0.5)
+    flow: Any = traj.flow
+    risk, gradient = jax.value_and_grad(problem.risk)(net)
+    velocity = flow.velocity(net).position
+    np.testing.assert_allclose(velocity.first, -gradient.first - net.first, rtol=1e-13)
+    np.testing.assert_allclose(velocity.bias, -gradient.bias, rtol=1e-13)
+    penalty = 0.5 * sum(float(np.sum(np.square(w))) for w in net.weights)
+    np.testing.assert_allclose(flow.energy(net), risk + penalty, rtol=1e-14)
+    assert float(traj.certificate.energy_residual) < 3e-3
+    assert flow.invariants(net)[0] == () and float(traj.certificate.balance_drift) == 0
+    everything = jax.tree.map(lambda _: True, net)
+    whole = gf.GradientFlow(problem, 0.5, decay_mask=everything)
+    assert len(whole.invariants(net)[0]) == 1
+
+
 def test_every_weight_decays_by_default():
     """Whatever its shape: edges of a graph, kernels, diagonals; traced as well."""
     nets, key = gf.nets, jax.random.key(0)
@@ -142,10 +194,11 @@ def test_every_weight_decays_by_default():
     net = nets.sequential((3, 2), [*blocks, nets.dense(1, "identity")], key=key)
     expected = {name: "b" not in name.lower() for name in net.parameter_names}
     assert list(expected.values()).count(False) == 1
-    found = jax.tree.leaves(_weights_of(net))
+    found = jax.tree.leaves(gf.nets.weight_mask(net))
     assert dict(zip(net.parameter_names, found, strict=True)) == expected
     traced = []
-    jax.vmap(lambda n: traced.append(_weights_of(n)))(jax.tree.map(lambda w: w[None], net))
+    stack = jax.tree.map(lambda w: w[None], net)
+    jax.vmap(lambda n: traced.append(gf.nets.weight_mask(n)))(stack)
     assert jax.tree.leaves(traced[0]) == found
 
 

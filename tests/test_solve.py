@@ -13,7 +13,7 @@ from fixtures import all_active, distance, linear_problem, rows, sliding, tight
 
 import gfdyn as gf
 from gfdyn._integrate import advance, begin
-from gfdyn._solve import _make_task
+from gfdyn._solve import make_task
 
 
 @pytest.fixture
@@ -326,7 +326,7 @@ class TestTransformations:
     def test_portions_share_a_program(self, solver):
         """What the loop gives back has the structure of what it starts from."""
         problem, net = sliding()
-        task = _make_task(
+        task = make_task(
             gf.GradientFlow(problem), net, 1.0, [1.0], 0, solver, (), 0.0, 9, "reverse"
         )
         start = begin(task, net, None)

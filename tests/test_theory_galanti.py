@@ -4,6 +4,7 @@ import itertools
 import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +30,7 @@ fitted_or_zero = jax.jit(galanti.fitted_or_zero)
 sizes = ("steps", "batch_size", "uses")
 low_rank_unrolled = jax.jit(galanti.low_rank_unrolled, static_argnames=sizes)
 memory_bound = jax.jit(galanti.memory_bound, static_argnames=sizes)
-null_space_law = jax.jit(galanti.null_space_law)
+null_space_law = jax.jit(galanti.null_space_law, static_argnums=4)
 column_sum_law = jax.jit(galanti.column_sum_law)
 balance_step = jax.jit(galanti.balance_step)
 projection_identity = jax.jit(galanti.projection_identity)
@@ -37,6 +38,7 @@ low_rank_distance = jax.jit(galanti.low_rank_distance, static_argnames="norm")
 normalised = jax.jit(galanti.normalised)
 normalised_rank = jax.jit(galanti.normalised_rank)
 low_rank_batch_gradients = jax.jit(galanti.low_rank_batch_gradients)
+low_rank_batch_jacobians = jax.jit(galanti.low_rank_batch_jacobians)
 
 
 def regression(widths: Any = tuple(WIDTHS), n=N, seed=0, loss: Any = gf.losses.squared):
@@ -167,6 +169,187 @@ def test_batches_have_gradients_of_their_rank():
         mean = gradients[1][np.asarray(batches[0])].mean(axis=0)
         s = np.linalg.svd(mean, compute_uv=False)
         assert s[size - 1] > 1e-4 * s[0] and s[size] < 1e-14 * s[0]
+
+
+class SmoothNet(gf.nets.AbstractNet):
+    """f(x) = a·s(W₂ s(W₁ x) + s(W₁ x)): any activation s, a fixed skip."""
+
+    matrices: tuple[Array, ...]
+    smooth: Any = eqx.field(static=True)
+
+    @property
+    def activations(self):
+        return (gf.nets.relu(),) * 2
+
+    @property
+    def weights(self):
+        return self.matrices
+
+    @property
+    def degree(self):
+        return None
+
+    @property
+    def in_size(self):
+        return self.matrices[0].shape[1]
+
+    @property
+    def out_size(self):
+        return self.matrices[-1].shape[0]
+
+    @property
+    def parameter_names(self):
+        return "W1", "W2", "a"
+
+    def forward(self, x, gates):
+        del gates
+        w1, w2, last = self.matrices
+        first = x @ w1.T
+        a = self.smooth(first)
+        second = a @ w2.T + a
+        return self.smooth(second) @ last.T, (first, second)
+
+    def gradient_norms(self, x, values):
+        raise NotImplementedError
+
+    def conserved(self):
+        return ()
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid"])
+def test_lemma_one_for_smooth_activations(name):
+    weights = reference.random_weights([4, 5, 5, 2])
+    net = SmoothNet(tuple(map(jnp.asarray, weights)), getattr(jax.nn, name))
+    check = low_rank_jacobians(regression((4, 2), n=3), net)
+    assert check.verdict == "HOLDS" and float(check.lhs.max()) <= 1e-12
+
+
+def layer_graph():
+    """Layers along a graph with skips, trained and fixed, ReLU and leaky."""
+    nets, keys = gf.nets, iter(jax.random.split(jax.random.key(0), 8))
+
+    def new(rows, columns):
+        return nets.Dense(jax.random.normal(next(keys), (rows, columns)) / 2)
+
+    relu, leaky = nets.relu(), nets.leaky_relu(0.1)
+    layers = [
+        nets.Layer((new(6, 5),), None, (0,), relu, (6,)),
+        nets.Layer((new(6, 6), new(6, 5)), None, (1, 0), leaky, (6,)),
+        nets.Layer((nets.Identity(), nets.Identity()), None, (1, 2), nets.identity(), (6,)),
+        nets.Layer((new(7, 6), new(7, 6)), None, (3, 1), relu, (7,)),
+        nets.Layer((new(4, 7), new(4, 6)), None, (4, 2), nets.identity(), (4,)),
+    ]
+    return nets.LayeredNet((5,), layers)
+
+
+def test_statements_on_a_graph_of_layers():
+    """Its weights are [W …] of all trained connections into a layer."""
+    problem, net = regression((5, 4)), layer_graph()
+    assert [w.shape for w in net.weights] == [(6, 5), (6, 11), (7, 12), (4, 13)]
+    check = low_rank_jacobians(problem, net)
+    assert check.verdict == "HOLDS" and not check.vacuous.any()
+    batches = galanti.all_batches(N, 2)
+    check = low_rank_batch_gradients(problem, net, batches)
+    assert check.verdict == "HOLDS" and float(check.lhs.max()) <= 1e-10
+    check = low_rank_distance(problem, net, 1.0, batches)
+    assert check.lhs.shape == (4,) and check.holds.all()
+    decay = galanti.stationarity(problem, net, 0.5).mean ** 2
+    gradient = jax.grad(problem.risk)(net)
+    by_leaf = jax.tree.map(lambda g, w: jnp.sum((g + w) ** 2), gradient, net)
+    np.testing.assert_allclose(decay, sum(jax.tree.leaves(by_leaf)), rtol=1e-12)
+
+
+def test_weights_that_are_no_matrices(unhooked):
+    net = random_net((5, 4, 4))
+    problem, batches = regression((5, 4)), galanti.all_batches(N, 2)
+    with pytest.raises(TypeError, match="net is a Dag, whose edges join single neurons"):
+        galanti.low_rank_distance(problem, gf.nets.as_dag(net), 1.0, batches)
+    blocks = [gf.nets.dense(5), gf.nets.resnet_diagonal(3), gf.nets.dense(4, "identity")]
+    diagonal = gf.nets.sequential(5, blocks, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="layer 3 has a trained diagonal"):
+        galanti.low_rank_jacobians(problem, diagonal)
+    with pytest.raises(TypeError, match="net is a MLP; batch normalisation is of"):
+        galanti.scale_invariance(problem, net)  # pyright: ignore
+
+
+# --- Batch normalisation: Lemma 2 -------------------------------------------------------
+
+
+def normalised_net(name, widths, detach, eps=0.0, seed=0):
+    """One of the paper's nets, with γ and β that are not 1 and 0."""
+    norm = gf.nets.batch_norm(detach=detach, eps=eps)
+    key = jax.random.key(seed)
+    net = gf.nets.architecture(name, *widths, key=key, norm=norm, scale=1.5)
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda w: w + 0.2 * rng.normal(size=w.shape), net)
+
+
+@pytest.mark.parametrize("detach", [True, False])
+@pytest.mark.parametrize("size", [3, 5])
+def test_batches_under_normalisation(detach, size):
+    """Rank B, B − 1 into a normalised node; both are attained."""
+    problem = regression((8, 8))
+    net = normalised_net("RES-BN-1-8", (8, 8), detach)
+    batches = galanti.sampled_batches(jax.random.key(0), 3, N, size)
+    check = low_rank_batch_gradients(problem, net, batches)
+    assert check.lhs.shape == (3, 4) and check.verdict == "HOLDS"
+    assert not check.vacuous.any() and float(check.lhs.max()) <= 1e-10
+    each = low_rank_batch_jacobians(problem, net, batches)
+    assert each.lhs.shape == (3, size, 8, 4) and each.verdict == "HOLDS"
+    assert float(each.lhs.max()) <= 1e-10
+    # A sample sees the others, but for the head.
+    once = jax.jacrev(lambda net: net(problem.data.x[batches[0]])[0, 0])(net)
+    s = [np.linalg.svd(w, compute_uv=False) for w in once.weights]
+    assert s[0][1] > 1e-3 * s[0][0] and s[3][1] < 1e-13 * s[3][0]
+    rows = batches[0]
+    data = gf.Dataset(problem.data.x[rows], problem.data.y[rows])
+    gradient = jax.grad(gf.Problem(data, problem.loss).risk)(net)
+    for w, rank in zip(gradient.weights, (size, size - 1, size - 1, size), strict=True):
+        s = np.linalg.svd(w, compute_uv=False)
+        assert s[rank - 1] > 1e-6 * s[0] and s[rank] < 1e-12 * s[0]
+
+
+def test_normalised_layers_are_orthogonal_to_their_gradient():
+    """Under true normalisation; a detached scale hides it."""
+    problem = regression((5, 3))
+    true = galanti.scale_invariance(problem, normalised_net("MLP-BN-2-6", (5, 3), False))
+    assert true.applies.tolist() == [True, True, False] and true.verdict == "HOLDS"
+    assert float(jnp.abs(true.lhs[:2]).max()) <= 3e-15 < float(jnp.abs(true.lhs[2]))
+    hidden = galanti.scale_invariance(problem, normalised_net("MLP-BN-2-6", (5, 3), True))
+    assert hidden.verdict == "ASSUMPTIONS NOT MET"
+    assert float(jnp.abs(hidden.lhs[:2]).min()) > 1e-3
+    with pytest.raises(ValueError, match="gradient is no mean over its samples"):
+        net = normalised_net("MLP-BN-2-6", (5, 3), True)
+        galanti.gradient_noise(problem, net, 2)
+
+
+def test_theorem_one_under_normalisation():
+    """Statistics of the same batch: 432 cases, detached or not."""
+    cases = violations = informative = 0
+    decays, problem = jnp.asarray([1e-3, 0.1, 1.0]), regression((6, 4))
+    for detach in (True, False):
+        nets = [normalised_net("MLP-BN-2-8", (6, 4), detach, 1e-5, s) for s in range(4)]
+        stack = jax.tree.map(lambda *w: jnp.stack(w), *nets)
+        for size in (2, 3):
+            batches = galanti.all_batches(N, size)
+
+            @jax.jit
+            def checks(stack, batches=batches):
+                def of(net, decay):
+                    return [
+                        galanti.low_rank_distance(problem, net, decay, batches, norm)
+                        for norm in NORMS
+                    ]
+
+                each = jax.vmap(of, in_axes=(None, 0))
+                return jax.vmap(each, in_axes=(0, None))(stack, decays)
+
+            for check in checks(stack):
+                cases += check.lhs.size
+                violations += int((check.lhs > check.rhs * (1 + 1e-10)).sum())
+                informative += int((~check.vacuous).sum())
+    assert (cases, violations) == (432, 0)
+    assert 0 < informative < cases
 
 
 def test_batches():
@@ -464,6 +647,11 @@ def test_equation_26_against_numpy():
     assert float(check.lhs.max()) <= 1e-13
 
 
+def normalised_flow(problem, start, rho, t1, rtol=1e-8) -> Any:
+    solver = gf.solvers.ExactKinks(rtol=rtol, atol=1e-4 * rtol)
+    return galanti.normalised_flow(problem, start, rho, t1, ts=[t1], solver=solver)
+
+
 def on_the_sphere(n):
     """Inputs of norm 1, hence outputs of 1 at most, where the loss stays in force."""
     problem = regression((6, 1), n=n, loss=gf.losses.exponential)
@@ -486,10 +674,38 @@ def test_normalised_layers_come_to_the_rank_of_the_batch(samples, rho):
     assert check.vacuous.tolist() == [False, False, True]
 
 
-def test_deep_linear_layers_satisfy_equation_26():
+def test_the_flow_of_directions_is_the_limit_of_its_steps():
+    """At first order, through kinks; and the norms stay."""
+    problem, start, rho = on_the_sphere(3), random_net((6, 8, 8, 1)), 5.0
+    flow = normalised_flow(problem, start, rho, 4.0)
+    assert int(flow.stats["num_crossings"]) + int(flow.stats["num_slides"]) > 0
+    assert float(flow.certificate.energy_residual) < 1e-6
+    assert float(flow.certificate.balance_drift) < 1e-7
+    for v in flow.final.weights:
+        np.testing.assert_allclose(np.linalg.norm(v), 1, rtol=1e-7)
+    gaps = []
+    for steps in (400, 1600):
+        end = galanti.normalised_descent(problem, start, rho, 4.0 / steps, steps)
+        gaps.append(distance(end, flow.final))
+    assert gaps[0] / gaps[1] > 2.5 and gaps[1] < 1e-3
+
+
+def test_the_flow_of_directions_comes_to_the_rank_of_the_batch():
+    problem, start = on_the_sphere(3), random_net((6, 8, 8, 1))
+    end = normalised_flow(problem, start, 5.0, 100.0).final.unit
+    for w, w0 in zip(end.weights[:2], start.weights[:2], strict=True):
+        s, s0 = (np.linalg.svd(np.asarray(m), compute_uv=False) for m in (w, w0))
+        assert s[3:].max() <= 1e-6 and s0[3] > 0.1
+
+
+@pytest.mark.parametrize("way", ["steps", "flow"])
+def test_deep_linear_layers_satisfy_equation_26(way):
     """And are of rank one, whatever the batch."""
     problem, start = on_the_sphere(4), random_net((6, 8, 8, 1), activation="identity")
-    end = galanti.normalised_descent(problem, start, 1.0, 0.05, 10_000)
+    if way == "steps":
+        end = galanti.normalised_descent(problem, start, 1.0, 0.05, 10_000)
+    else:
+        end = normalised_flow(problem, start, 1.0, 500.0, rtol=1e-13).final.unit
     at = normalised(problem, end, 1.0)
     assert max(float(jnp.abs(r).max()) for r in at.residuals) <= 1e-12
     for w in end.weights[:2]:
@@ -658,6 +874,9 @@ def test_the_flow_decays_what_it_conserves():
     survival = math.exp(-2 * decay * t1)
     first = np.asarray(net.weights[0])[:, 2], np.asarray(end.weights[0])[:, 2]
     np.testing.assert_allclose(first[1], survival * first[0], rtol=1e-7)
+    law = null_space_law(problem, net, end, survival, 1e-7)
+    assert law.verdict == "HOLDS" and float(law.lhs) > 0
+    assert null_space_law(problem, net, end, 0.9, 1e-7).verdict == "VIOLATED"
     balances = [
         np.sum(np.asarray(n.weights[1]) ** 2, 0) - np.sum(np.asarray(n.weights[0]) ** 2, 1)
         for n in (net, end)
@@ -704,6 +923,58 @@ def test_decay_beyond_the_threshold_collapses():
     assert sizes[0] > 1e-2 and sizes[1] < 1e-4
     with pytest.raises(ValueError, match="optimal_speed=-1.0 must be 0 or more"):
         galanti.collapse_threshold(-1.0)
+
+
+def test_with_three_layers_the_origin_attracts():
+    """For any decay, at the rate 2λ."""
+    (problem, _), decay = plane(), 0.05
+    start = gf.nets.scaled_to_norm(random_net((3, 5, 4, 1)), 1e-3)
+    end = flow(problem, start, decay, 20.0)
+    shrunk = math.log(float(gf.nets.norm(end)) / 1e-3)
+    np.testing.assert_allclose(shrunk, -2 * decay * 20.0, rtol=1e-2)
+
+
+def test_at_rest_under_decay_the_rank_is_that_of_the_samples():
+    """Full batches: every matrix is a sum of m of rank one, and f is not 0."""
+    # Targets so large that f = 0 does not attract.
+    data, decay = regression((6, 1), n=2).data, 0.02
+    problem = gf.Problem(gf.Dataset(data.x, 3 * data.y), gf.losses.squared)
+    net = random_net((6, 7, 7, 1))
+    end = flow(problem, net, decay, 12.5 / decay)
+    assert float(jnp.abs(problem.outputs(end)).max()) > 0.1
+    for w in end.weights[:2]:
+        s = np.linalg.svd(np.asarray(w), compute_uv=False)
+        assert s[2:].max() < 1e-9 * np.linalg.norm(s)
+    law = low_rank_distance(problem, end, decay, galanti.all_batches(2, 2))
+    assert law.verdict == "HOLDS"
+
+
+def test_the_switched_flow():
+    """Window after window; the first layer gains rank B, others more."""
+    problem, net, decay, eta = regression(), random_net(), 0.1, 0.5
+    solver = gf.solvers.ExactKinks(rtol=1e-8)
+
+    @jax.jit
+    def switched(net, batches, duration):
+        return galanti.switched_flow(
+            problem, net, batches, duration, weight_decay=decay, solver=solver
+        )
+
+    batches = jnp.asarray([[0, 1], [4, 2], [3, 6]])
+    nets = switched(net, batches, eta)
+    again = switched(rows(nets, 0), jnp.roll(batches, -1, axis=0), eta)
+    assert distance(rows(again, 0), rows(nets, 1)) < 1e-12
+    survival = math.exp(-2 * decay * eta)
+    for before, after in ((net, rows(nets, 0)), (rows(nets, 1), rows(nets, 2))):
+        check = galanti.low_rank_window(before, after, 2, survival, 1e-6)
+        assert check.applies.tolist() == [True, False, False] and check.verdict == "HOLDS"
+        assert float(check.lhs[0]) < 1e-6 < 1e-4 < float(check.lhs[1])
+    # Short windows are steps of SGD.
+    short = switched(net, batches, 1e-4)
+    moved = jax.tree.map(lambda a, b: (b[0] - a) / 1e-4, net, short)
+    for v, w, g in zip(moved.weights, net.weights, by_hand(problem, net), strict=True):
+        expected = -g[:2].mean(axis=0) - 2 * decay * np.asarray(w)
+        np.testing.assert_allclose(v, expected, atol=2e-3)
 
 
 # --- The stochastic differential equation -----------------------------------------------

@@ -50,6 +50,7 @@ def random_graph(seed, sigma="leaky_relu(0.3)"):
     )
 
 
+VERSIONS = ("corrected", "second", "first")
 KEY = jr.key(0)
 BUILDERS = {
     "relu": lambda: gf.nets.MLP([3, 4, 3, 1], key=KEY),
@@ -219,6 +220,47 @@ def test_path_decomposition():
     close(result.lhs, np.asarray(net(problem.data.x)).T.repeat(3, axis=0), 100)
 
 
+# --- Paths on kinks -------------------------------------------------------------------
+
+
+def at_a_kink(sigma="relu"):
+    """The second neuron, and the first of the next layer, are on their kinks at x_1."""
+    w1 = np.array([[1.0, 0.5], [0.0, 1.0], [-1.0, 0.2], [2.0, -1.0]])
+    w2 = np.array([[2.0, 1.0, 2.0, -1.0], [-0.5, 1.0, 1.0, 2.0]])
+    net = gf.nets.MLP.from_weights([w1, w2, np.array([[1.0, -2.0]])], sigma)
+    return net, np.array([[1.0, 0.0], [0.4, 0.7]])
+
+
+@pytest.mark.parametrize("sigma", ["relu", "leaky_relu(0.2)"])
+def test_subdifferentials_in_a_path(sigma):
+    """The ends are the least and the largest derivative of μ near h."""
+    net, x = at_a_kink(sigma)
+    found = lj.decompose(net)
+    ends = lj.path_subdifferentials(found, x)
+    assert ends.shape == (2, 2, 16)
+    h, rng = found.values(x), np.random.default_rng(0)
+    shape = (4000, *h.shape)
+    near = h + 1e-9 * rng.normal(size=shape) * 10.0 ** rng.uniform(-4, 0, size=shape)
+    slopes = np.stack([found.signed.gradient(row) for row in near])
+    close(ends[0], slopes.min(axis=0))
+    close(ends[1], slopes.max(axis=0))
+    assert np.any(ends[1, 0] > ends[0, 0] + 0.5)
+    close(ends[:, 1], found.gates(x)[[1, 1]])
+
+
+def test_equal_path_subdifferentials():
+    """As printed, a neuron on its kink is like an active one; its paths are not."""
+    net, x = at_a_kink()
+    problem = problem_on(x)
+    found = {v: lj.equal_path_subdifferentials(problem, net, version=v) for v in VERSIONS}
+    assert found["corrected"].lhs.shape == (2, 2, 120)
+    assert found["corrected"].verdict == "HOLDS"
+    assert found["second"].verdict == found["first"].verdict == "VIOLATED"
+    assert found["corrected"].applies.sum() < found["second"].applies.sum()
+    away = lj.equal_path_subdifferentials(problem_on(x[1:]), net, version="second")
+    assert away.verdict == "HOLDS"
+
+
 # --- Jagged paths ---------------------------------------------------------------------
 
 
@@ -262,9 +304,6 @@ def test_vertices_without_jagged_paths(u, v, message):
 
 
 # --- Where the flow stands ------------------------------------------------------------
-
-
-VERSIONS = ("corrected", "second", "first")
 
 
 @eqx.filter_jit
@@ -533,13 +572,16 @@ def nearly_sliding(seed):
     return problem, net
 
 
+END, SAVES = 0.2, 13
+
+
 @eqx.filter_jit
-def slid(problem, net):
+def slid(problem, net, ts):
     """The nets at the saves, and what happened at kinks."""
     traj = gf.solve(
         gf.GradientFlow(problem),
         net,
-        ts=jnp.linspace(0, 0.2, 5),
+        ts=ts,
         kinks=8,
         solver=gf.solvers.ExactKinks(rtol=1e-10),
     )
@@ -552,7 +594,7 @@ def test_the_gap_of_the_correction(seed):
     """As printed it counts z = 0 as active: neurons 0 and 1 are alike while 0 slides, and
     the pair moves. With its gate counted all that is claimed holds."""
     problem, start = nearly_sliding(seed)
-    nets, kinks = slid(problem, start)
+    nets, kinks = slid(problem, start, jnp.linspace(0, END, SAVES))
     assert not np.any(kinks.sliding[0][0])
     np.testing.assert_array_equal(
         np.argwhere(kinks.sliding[0][-1]), [[1, 0]], "neuron 0, on the second point"
@@ -591,7 +633,7 @@ def test_the_gap_of_the_correction(seed):
 
 def test_the_gap_along_the_way():
     problem, net = nearly_sliding(0)
-    nets, kinks = slid(problem, net)
+    nets, kinks = slid(problem, net, jnp.linspace(0, END, SAVES))
     drift = None
     for version in ("first", "second", "corrected"):
         drift = lj.matrix_wise_drift(problem, nets, kinks.gates, version, tolerance=1e-8)
@@ -602,12 +644,35 @@ def test_the_gap_along_the_way():
     sliding = np.asarray(kinks.sliding[0][:, 1, 0])
     np.testing.assert_array_equal(drift.applies[:, 1], np.cumsum(sliding) == 0)
     vertices = lj.vertex_wise_drift(nets, tolerance=1e-8)
-    assert vertices.lhs.shape == (5, 3) and vertices.verdict == "HOLDS"
+    assert vertices.lhs.shape == (SAVES, 3) and vertices.verdict == "HOLDS"
     # A step of gradient descent is no flow.
     step = jax.tree.map(
         lambda w, g: jnp.stack([w, w - g]), net, jax.grad(problem.risk)(net)
     )
     assert lj.vertex_wise_drift(step).verdict == "VIOLATED"
+
+
+def test_the_drift_law_integrated():
+    """By Gauss's rule before and after the neuron is caught, where the law jumps."""
+    problem, net = nearly_sliding(0)
+    _, kinks = slid(problem, net, jnp.linspace(0, END, SAVES))
+    ends = np.array([0.0, float(kinks.time[0]), END])
+    assert 0 < ends[1] < END
+    points, weights = np.polynomial.legendre.leggauss(SAVES // 2)
+    half, middle = np.diff(ends)[:, None] / 2, (ends[1:] + ends[:-1])[:, None] / 2
+    ts = np.append(middle + half * points, END)
+    nets, kinks = slid(problem, net, jnp.asarray(ts))
+
+    @jax.jit
+    @jax.vmap
+    def law(net, gates):
+        return gf.diagnostics.gram_drift(problem, net, gates)["layer 1"]
+
+    rates = np.asarray(law(nets, kinks.gates))[:-1]
+    integral = np.einsum("t,tuv->uv", (half * weights).ravel(), rates)
+    moved = rows(nets, -1).conserved()[0].matrix - net.conserved()[0].matrix
+    close(integral, moved, tolerance=1e-8)
+    assert abs(moved[0, 1]) > 1e-3
 
 
 def rows(net, i):
@@ -630,7 +695,7 @@ def test_edge_wise_drift():
 @pytest.mark.parametrize(
     "statement, message",
     [
-        (lj.pairwise, "version='third'; use 'corrected', 'second' (the correction as"),
+        (lj.pairwise, "version='third'; use 'corrected', 'second' or 'first'."),
         (lj.matrix_wise, "version='third'; use 'corrected'"),
     ],
 )

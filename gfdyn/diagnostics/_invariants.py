@@ -11,7 +11,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Array, Float, Int, Shaped
 
 from .._problem import Problem
 from ..nets import AbstractNet, Dag, FrozenGate, Invariant
@@ -39,7 +40,7 @@ def invariant_rates(
     problem: Problem, net: AbstractNet, gates: Gates | None = None
 ) -> dict[str, Array]:
     """d/dt of the value of each of `invariants` along gradient flow: 0, up to rounding."""
-    velocity = _motion(problem, net, gates)[0]
+    velocity = motion(problem, net, gates).velocity
     return jax.jvp(_values, (net,), (velocity,))[1]
 
 
@@ -55,14 +56,14 @@ def gram_drift(
     positions. Exact for every activation, and for sliding gates with their values. Le &
     Jegelka (first version, eq. 5) have 0 for all u and v.
     """
-    _, z, signal, values = _motion(problem, net, gates)
+    here = motion(problem, net, gates)
 
     def drift(d: Array, g: Array, z: Array) -> Square:
         mixed = (d * g).T @ z - (d * z).T @ g
         return mixed + mixed.T
 
     return {
-        m.name: drift(*(_at(m, sites) for sites in (values, signal, z)))
+        m.name: drift(*(at_units(m, sites) for sites in (here.gates, here.signal, here.z)))
         for m in net.conserved()
         if m.form in ("full", "blocks")
     }
@@ -104,7 +105,7 @@ def gram_velocities(
 
     The difference `outgoing − incoming` is dM/dt, whatever its form.
     """
-    velocity = _motion(problem, net, gates)[0]
+    velocity = motion(problem, net, gates).velocity
 
     def grams(net: AbstractNet) -> dict[str, GramVelocity]:
         return {
@@ -146,7 +147,7 @@ def signatures(
     def classes(m: Invariant) -> Array:
         if m.form == "full":
             return jnp.zeros(len(m.incoming), int)
-        side = _at(m, sides)
+        side = at_units(m, sides)
         alike = jnp.all(side[:, :, None] == side[:, None, :], axis=0)
         alike &= jnp.all(side != 0, axis=0)[:, None]
         return jnp.argmax(alike | jnp.eye(len(alike), dtype=bool), axis=1)
@@ -187,7 +188,21 @@ def _square(net: Dag, edges: Collection[tuple[int, int]], name: str) -> Array:
             f"{name} is not a layer: paths meet {least} to {most} of its edges, and each "
             "must meet exactly one."
         )
+    return jnp.sum(net.values[trained_numbers(net, edges, name)] ** 2)
+
+
+def trained_numbers(
+    net: Dag, edges: Collection[tuple[int, int]], name: str
+) -> Int[np.ndarray, " weights"]:
+    """Which of the net's values are the weights of these edges, each once.
+
+    Raises:
+        ValueError: on edges that it does not have, constants, or only some of the edges
+            that share a weight.
+    """
     chosen = set(edges)
+    if foreign := chosen - set(net.edges):
+        raise ValueError(f"{name} has {min(foreign)}, which is no edge of the graph.")
     parameters = dict(zip(net.edges, net.parameters, strict=True))
     numbers = {parameters[edge] for edge in chosen}
     if -1 in numbers:
@@ -196,7 +211,7 @@ def _square(net: Dag, edges: Collection[tuple[int, int]], name: str) -> Array:
         raise ValueError(
             f"{name} lacks the edge {torn[0]}, which shares its weight with one in it."
         )
-    return jnp.sum(net.values[jnp.asarray(sorted(numbers))] ** 2)
+    return np.asarray(sorted(numbers), int)
 
 
 def _values(net: AbstractNet) -> dict[str, Array]:
@@ -213,10 +228,24 @@ class _Shifted(eqx.Module):
         return self.gate(z) + self.shift
 
 
-def _motion(
-    problem: Problem, net: AbstractNet, gates: Gates | None
-) -> tuple[AbstractNet, Gates, Gates, Gates]:
-    """The velocity of θ; z, ∂R/∂a and the gates, at each site."""
+class SiteMotion(eqx.Module):
+    """Where gradient flow leads under given gates, and what passes its sites.
+
+    Attributes:
+        velocity: of θ.
+        z: the pre-activations.
+        signal: ∂R/∂a, what arrives at each activation.
+        gates: their values.
+    """
+
+    velocity: AbstractNet
+    z: Gates
+    signal: Gates
+    gates: Gates
+
+
+def motion(problem: Problem, net: AbstractNet, gates: Gates | None) -> SiteMotion:
+    """The motion under these gates; under the activations' own if they are None."""
     x = problem.data.x
     frozen = net.frozen_gates(x)
     if gates is not None:
@@ -229,10 +258,10 @@ def _motion(
     shifts = tuple(jnp.zeros_like(value) for value in values)
     outputs, pullback, z = jax.vjp(forward, net, shifts, has_aux=True)
     gradient, signal = pullback(problem.cost_gradient(outputs))
-    return jax.tree.map(jnp.negative, gradient), z, signal, values
+    return SiteMotion(jax.tree.map(jnp.negative, gradient), z, signal, values)
 
 
-def _at(invariant: Invariant, sites: Any) -> Float[Array, "rows units"]:
+def at_units(invariant: Invariant, sites: Any) -> Shaped[Array, "rows units"]:
     """The values at the units of an invariant, a row for each sample and position."""
     values = sites[invariant.layer - 1]
     if invariant.units is not None:

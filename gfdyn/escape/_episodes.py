@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from .. import diagnostics
-from .._trajectory import Trajectory, measure
+from .._trajectory import Measure, Trajectory, measure
 from ._onset import Onset, onset
 from ._plateaus import Episodes, Escapes, Plateaus
 from ._segmentation import Stretch, at, rests
@@ -38,7 +38,8 @@ def episodes(
 
     Args:
         trajectory: of `gf.solve` or `gf.descend`; saves at accepted steps,
-            `ts=gf.AcceptedSteps()`, resolve its escapes.
+            `ts=gf.AcceptedSteps()`, resolve its escapes, and are on the kinks along which
+            it slides, where ‖∂R‖ is not ‖∇R‖.
         flatness: by how much the risk may fall on a plateau, of its total fall.
         contrast: by what factor slower the risk falls on a plateau than next to it.
         significance: a singular value counts above this fraction of the largest one that
@@ -54,14 +55,14 @@ def episodes(
             saves, a risk that is not finite, or an option out of its range.
     """
     _check(trajectory, flatness, contrast, significance, axis)
-    risk = np.asarray(trajectory.measure(diagnostics.risk))
+    risk = _at_saves(trajectory, diagnostics.risk)
     if not np.isfinite(risk).all():
         first = int(np.argmin(np.isfinite(risk)))
         raise ValueError(
             f"the risk is {risk[first]} at save {first}: the trajectory diverged, or has "
             "rows that were not reached; give the part before."
         )
-    gradient = np.asarray(trajectory.measure(diagnostics.gradient_norm))
+    gradient = _at_saves(trajectory, _gradient_norm(trajectory))
     clock, log_time = np.asarray(trajectory.ts), np.asarray(trajectory.log_time)
     times = clock if axis == "clock" else np.maximum.accumulate(log_time)
     plateaus = rests(risk, times, flatness, contrast)
@@ -132,6 +133,20 @@ def _check(
 
 def _depth(trajectory: Trajectory) -> int:
     return len(trajectory.flow.direction(trajectory.final_position).weights)
+
+
+def _gradient_norm(trajectory: Trajectory) -> Measure:
+    """‖∂R‖, by which the flow moves, on kinks as well; descent moves by ∇R, off kinks."""
+    descends = trajectory.checkpoint is not None
+    return diagnostics.gradient_norm if descends else diagnostics.subgradient_norm
+
+
+def _at_saves(trajectory: Trajectory, function: Measure) -> np.ndarray:
+    """The function at every save; compiled for each power of two of saves only."""
+    number = len(trajectory.ts)
+    rows = np.minimum(np.arange(1 << (number - 1).bit_length()), number - 1)
+    positions = jax.tree.map(lambda leaf: leaf[rows], trajectory.positions)
+    return np.asarray(measure(function, trajectory.flow, positions))[:number]
 
 
 def _nearest_save(plateau: Stretch, gradient: np.ndarray) -> int:

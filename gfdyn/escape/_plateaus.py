@@ -15,7 +15,7 @@ class Plateaus(eqx.Module):
         start, end: in the clock of the flow, (K,).
         log_start, log_end: the same in the log of physical time, (K,).
         save: the save nearest to the saddle: of the plateau's, the one with the smallest
-            ‖∇R‖, (K,). What follows is measured there.
+            ‖∂R‖, (K,). What follows is measured there.
         loss: the risk, (K,).
         ranks: the number of significant singular values of each W_l, (K, L).
         bottleneck_rank: the fewest of them in a middle layer, W_2, …, W_{L−1} (in any layer
@@ -53,6 +53,7 @@ class Escapes(eqx.Module):
 
             from which s is read off as Δ → 0. At the origin it is d log r/dτ, the escape
             speed of Bantzis et al., Def. 2.1; for L = 2 it is d log r/dt at every saddle.
+            ∇R is the least subgradient ∂R, by which the flow moves on kinks as well.
             NaN where the saves do not resolve the onset, or no plateau is left.
         degree: the degree at which the saddle is left, 2/(2 − p) where ‖∇R‖² ∝ Δ^p: L at
             the origin. A deep net may leave later saddles at a lower one, with neurons

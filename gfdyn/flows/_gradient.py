@@ -3,7 +3,7 @@
 The only minus sign of the package is here and in `_escape.py`: dθ/dt = −∇R(θ).
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._problem import Problem, check_fit
 from .._tracing import is_concrete
+from ..losses import Linear
 from ..nets import AbstractNet, norm
 from ._base import (
     AbstractFlow,
@@ -31,23 +32,38 @@ Clock = Literal["physical", "loss", "arc"]
 class GradientFlow(AbstractFlow):
     r"""Gradient flow $d\theta/dt = -\nabla E(\theta)$ of $E = R + \lambda\|\theta\|^2$.
 
-    The penalty is that of Galanti & Poggio, eq. (2): its gradient is $2\lambda\theta$. The
-    clock τ in which it is integrated:
+    The penalty is that of Galanti & Poggio, eq. (2): its gradient is $2\lambda\theta$. With
+    a `decay_mask` it is of some parameters only. The clock τ in which it is integrated:
 
     * `"physical"`: τ = t.
     * `"loss"`: dτ = E dt, which makes it the gradient flow of log E, computed in log
       domain. For exponential-tailed losses, whose norms grow like log t.
-    * `"arc"`: dτ = ‖dθ/dt‖ dt, the arc length of the trajectory.
+    * `"arc"`: dτ = ‖dθ/dt‖ dt, the arc length of the trajectory. Its tangent −∇E/‖∇E‖ is
+      that of log E, so that it too goes on where losses and gradients underflow. The
+      physical time takes ‖∇E‖ with the activations' own gates: while neurons slide it is
+      not exact.
     """
 
     problem: Problem
     weight_decay: Float[Array, ""] | float
     clock: str = eqx.field(static=True)
+    decay_mask: Any = eqx.field(static=True, default=None)
 
     def __init__(
-        self, problem: Problem, weight_decay: ArrayLike = 0.0, clock: Clock = "physical"
+        self,
+        problem: Problem,
+        weight_decay: ArrayLike = 0.0,
+        clock: Clock = "physical",
+        decay_mask: PyTree[bool] | None = None,
     ):
-        """Choose the penalty λ and the clock.
+        """Choose the penalty λ, its parameters, and the clock.
+
+        Args:
+            problem: R.
+            weight_decay: λ.
+            clock: `"physical"`, `"loss"` or `"arc"`.
+            decay_mask: a net of booleans, such as `gf.nets.weight_mask(net)`: which
+                parameters decay. All if None.
 
         Raises:
             ValueError: on an unknown clock or a negative weight decay.
@@ -63,6 +79,7 @@ class GradientFlow(AbstractFlow):
         dtype = problem.data.x.dtype
         self.weight_decay = 0.0 if absent else jnp.asarray(weight_decay, dtype)
         self.clock = clock
+        self.decay_mask = decay_mask
 
     @property
     def clock_name(self) -> str:
@@ -70,8 +87,22 @@ class GradientFlow(AbstractFlow):
         return "t" if self.clock == "physical" else "tau"
 
     def check(self, net: AbstractNet) -> None:
-        """Raise unless the net fits the problem."""
+        """Raise unless the net fits the problem, and the mask the net.
+
+        Raises:
+            TypeError: if `net` is no gfdyn network.
+            ValueError: on sizes, dtypes or a `decay_mask` that do not agree.
+        """
         check_fit(self.problem, net)
+        mask = self.decay_mask
+        if mask is None:
+            return
+        leaves, structure = jax.tree.flatten(mask)
+        if structure != jax.tree.structure(net) or not all(type(m) is bool for m in leaves):
+            raise ValueError(
+                f"decay_mask={mask} must have the structure of the net, with booleans for "
+                "its arrays, as jax.tree.map(lambda _: True, net) has."
+            )
 
     def start(self, net: AbstractNet) -> AbstractNet:
         """θ itself."""
@@ -100,7 +131,7 @@ class GradientFlow(AbstractFlow):
     def cotangent(
         self, position: AbstractNet, outputs: Float[Array, "samples outputs"]
     ) -> Float[Array, "samples outputs"]:
-        """∇C, or (R/E) ∇ log C in the clock of the loss."""
+        """∇C, or (R/E) ∇ log C where logs are taken."""
         if not self._in_logs:
             return self.problem.cost_gradient(outputs)
         log_cost, cotangent = jax.value_and_grad(self.problem.log_cost)(outputs)
@@ -115,21 +146,16 @@ class GradientFlow(AbstractFlow):
         gradient: AbstractNet,
     ) -> State:
         """dθ/dτ, and the rate −dE/dτ (physical, arc) or −d log E/dτ (loss)."""
-        if self._has_decay:
-            decay = 2 * jnp.asarray(self.weight_decay)
-            if self._in_logs:
-                log_cost = self.problem.log_cost(outputs)
-                decay = decay * jnp.exp(-self._log_penalised(log_cost, position))
-            gradient = axpy(decay, position, gradient)
+        log_factor, gradient = self._penalty_added(position, outputs, gradient)
         square = dot(gradient, gradient)
         if self.clock == "arc":
             length = jnp.sqrt(square)
             speed = jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1.0), 0.0)
-            return State(rescale(-speed, gradient), length)
+            return State(rescale(-speed, gradient), jnp.exp(log_factor) * length)
         return State(rescale(-jnp.ones_like(square), gradient), square)
 
     def gain(self, gradient: AbstractNet) -> Scalar:
-        """1, or 1/‖∇E‖ in arc length."""
+        """1, or in arc length 1 over the norm."""
         square = dot(gradient, gradient)
         if self.clock != "arc":
             return jnp.ones_like(square)
@@ -150,8 +176,10 @@ class GradientFlow(AbstractFlow):
         return position
 
     def energy(self, position: AbstractNet) -> Scalar:
-        """E = R + λ‖θ‖² (physical, arc) or log E (loss)."""
-        return self._log_energy(position) if self._in_logs else self.risk(position)
+        """E (physical, arc) or log E (loss)."""
+        if self.clock == "loss":
+            return self._log_energy(position)
+        return self.risk(position)
 
     def risk(self, position: AbstractNet) -> Scalar:
         """E = R + λ‖θ‖², the objective."""
@@ -163,11 +191,17 @@ class GradientFlow(AbstractFlow):
             return jnp.zeros((), self.problem.data.x.dtype)
         if self.clock == "loss":
             return -self._log_energy(position)
-        return -jnp.log(self.velocity(position).dissipated)
+        outputs, vjp = jax.vjp(lambda net: net(self.problem.data.x), position)
+        (gradient,) = vjp(self.cotangent(position, outputs))
+        log_factor, gradient = self._penalty_added(position, outputs, gradient)
+        return -log_factor - 0.5 * jnp.log(dot(gradient, gradient))
 
     def invariants(self, position: AbstractNet) -> tuple[PyTree[Array], Scalar]:
-        """The net's invariants; decaying as e^(−4λt) under weight decay."""
-        return position.invariants(), jnp.zeros((), self.problem.data.x.dtype)
+        """The net's invariants; decaying as e^(−4λt) under weight decay. Without those
+        that have parameters that do not decay: no law is known of them."""
+        kept = zip(position.conserved(), self._decay_as_one(position), strict=True)
+        values = tuple(invariant.value for invariant, decays in kept if decays)
+        return values, jnp.zeros((), self.problem.data.x.dtype)
 
     def log_invariant_decay(self, log_time: Scalar) -> Scalar:
         """−4λt, 0 without weight decay."""
@@ -181,16 +215,60 @@ class GradientFlow(AbstractFlow):
         """The root mean square of each weight matrix, of the error and of θ."""
         return root_mean_squares(error), root_mean_squares(reference)
 
+    def decayed(self, net: AbstractNet) -> AbstractNet:
+        """The parameters that decay, and 0 for the others."""
+        if self.decay_mask is None:
+            return net
+        return jax.tree.map(
+            lambda decays, w: w if decays else jnp.zeros_like(w), self.decay_mask, net
+        )
+
     @property
     def _in_logs(self) -> bool:
-        return self.clock == "loss"
+        """Whether gradients are those of log E, of order one however small E is."""
+        signed = isinstance(self.problem.loss, Linear)
+        return self.clock == "loss" or (self.clock == "arc" and not signed)
 
     @property
     def _has_decay(self) -> bool:
         return not (isinstance(self.weight_decay, float) and self.weight_decay == 0)
 
+    def _penalty_added(
+        self,
+        position: AbstractNet,
+        outputs: Float[Array, "samples outputs"],
+        gradient: AbstractNet,
+    ) -> tuple[Scalar, AbstractNet]:
+        """(s, g) with ∇E = eˢ g, from what was pulled back; s = log E, 0 without logs."""
+        log_factor = jnp.zeros((), outputs.dtype)
+        if self._in_logs:
+            log_cost = self.problem.log_cost(outputs)
+            has_decay = self._has_decay
+            log_factor = self._log_penalised(log_cost, position) if has_decay else log_cost
+        if self._has_decay:
+            decay = 2 * jnp.asarray(self.weight_decay) * jnp.exp(-log_factor)
+            gradient = axpy(decay, self.decayed(position), gradient)
+        return log_factor, gradient
+
+    def _decay_as_one(self, net: AbstractNet) -> list[bool]:
+        """Of each of the net's invariants, whether all of its parameters do."""
+        if not self._has_decay or all(jax.tree.leaves(self.decay_mask)):
+            return [True for _ in net.conserved()]
+        with jax.ensure_compile_time_eval():
+            marks = jax.tree.map(
+                lambda decays, w: jnp.full(w.shape, decays, w.dtype), self.decay_mask, net
+            )
+            return [
+                bool(jnp.all(m.incoming == 1) & jnp.all(m.outgoing == 1))
+                for m in marks.conserved()
+            ]
+
     def _penalised(self, risk: Scalar, net: AbstractNet) -> Scalar:
-        return risk + self.weight_decay * dot(net, net) if self._has_decay else risk
+        return risk + self._penalty(net) if self._has_decay else risk
+
+    def _penalty(self, net: AbstractNet) -> Scalar:
+        decayed = self.decayed(net)
+        return self.weight_decay * dot(decayed, decayed)
 
     def _log_energy(self, net: AbstractNet) -> Scalar:
         log_risk = self.problem.log_risk(net)
@@ -198,4 +276,4 @@ class GradientFlow(AbstractFlow):
 
     def _log_penalised(self, log_risk: Scalar, net: AbstractNet) -> Scalar:
         """log E, E = R + λ‖θ‖²; the weights of ∇ log E = (R/E) ∇ log R + (2λ/E) θ."""
-        return jnp.logaddexp(log_risk, jnp.log(self.weight_decay * dot(net, net)))
+        return jnp.logaddexp(log_risk, jnp.log(self._penalty(net)))

@@ -7,13 +7,16 @@ from ._activation import (
     leaky_relu as leaky_relu,
     relu as relu,
 )
+from ._architectures import architecture as architecture
 from ._as_dag import as_dag as as_dag
 from ._base import AbstractNet as AbstractNet
+from ._batch_norm import BatchNorm as BatchNorm, batch_norm as batch_norm
 from ._blocks import (
     Block as Block,
     conv as conv,
     dense as dense,
     densely_connected as densely_connected,
+    resnet_branch as resnet_branch,
     resnet_diagonal as resnet_diagonal,
     resnet_free as resnet_free,
     resnet_identity as resnet_identity,
@@ -34,6 +37,7 @@ from ._dag import Dag as Dag
 from ._initialisation import (
     balanced as balanced,
     dominated as dominated,
+    fan_in_uniform as fan_in_uniform,
     gaussian as gaussian,
     norm as norm,
     scaled_to_norm as scaled_to_norm,
@@ -42,3 +46,6 @@ from ._initialisation import (
 from ._invariant import Invariant as Invariant
 from ._layered import Layer as Layer, LayeredNet as LayeredNet
 from ._mlp import MLP as MLP
+from ._statistics import normalised_by as normalised_by
+from ._weight_mask import weight_mask as weight_mask
+from ._weight_normalised import WeightNormalised as WeightNormalised

@@ -19,8 +19,16 @@ def as_dag(net: MLP | LayeredNet) -> Dag:
 
     Which weight joins which units is found by passing unit vectors through connections
     whose weights are their own numbers.
+
+    Raises:
+        ValueError: on batch normalisation, which joins samples and not vertices.
     """
     layered = _layered(net) if isinstance(net, MLP) else net
+    if layered.is_normalised:
+        raise ValueError(
+            "net has batch normalisation, which is no edge of a graph; fix its statistics "
+            "first: gf.nets.normalised_by(net, x)."
+        )
     biased = any(layer.bias is not None for layer in layered.layers)
     one = layered.in_size
     vertices = [range(layered.in_size)]

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
 
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, DTypeLike, PRNGKeyArray
 
 from ._activation import PiecewiseLinear, activation as activation_of
+from ._batch_norm import Normalisation
 from ._connections import AbstractConnection, Conv, Dense, Diagonal, Identity
 from ._layered import Layer, LayeredNet
 
@@ -28,25 +31,21 @@ class Growth:
         self,
         in_shape: tuple[int, ...],
         key: PRNGKeyArray,
-        scale: ArrayLike,
-        fan_in: bool,
+        draw: Callable[[PRNGKeyArray, tuple[int, ...], int], Array],
         dtype: DTypeLike,
     ):
         """Start from an input alone."""
         self.shapes: list[tuple[int, ...]] = [in_shape]
         self.layers: list[Layer] = []
         self.here = (0,)
-        self._draw = key, scale, fan_in, dtype
+        self._key, self._draw, self._dtype = key, draw, dtype
         self._drawn = 0
 
     def weights(self, shape: tuple[int, ...], fan_in: int) -> Array:
-        """New weights N(0, scale²), or N(0, scale²/fan in)."""
-        key, scale, by_fan_in, dtype = self._draw
-        key = jr.fold_in(key, self._drawn)
+        """New weights, so many of them into a unit."""
+        key = jr.fold_in(self._key, self._drawn)
         self._drawn += 1
-        scale = jnp.asarray(scale, dtype)
-        drawn = scale * jr.normal(key, shape, jnp.float32).astype(dtype)
-        return drawn / math.sqrt(fan_in) if by_fan_in else drawn
+        return self._draw(key, shape, fan_in)
 
     def dense(self, width: int, source: int) -> Dense:
         """A new matrix to so many units."""
@@ -59,12 +58,14 @@ class Growth:
         parts: Sequence[tuple[int, AbstractConnection]],
         activation: Spec,
         bias: bool = False,
+        norm: Normalisation | None = None,
     ) -> None:
         """Add a layer that these connections feed, and go on from it."""
         sources, connections = zip(*parts, strict=True)
-        zeros = jnp.zeros((shape[-1],), self._draw[-1]) if bias else None
-        sigma = activation_of(activation)
-        self.layers.append(Layer(connections, zeros, sources, sigma, shape))
+        channels, sigma = shape[-1], activation_of(activation)
+        zeros = jnp.zeros((channels,), self._dtype) if bias else None
+        normalised = None if norm is None else norm(channels, self._dtype)
+        self.layers.append(Layer(connections, zeros, sources, sigma, shape, normalised))
         self.shapes.append(shape)
         self.here = (len(self.layers),)
 
@@ -89,12 +90,17 @@ class Growth:
 Block = Callable[[Growth], None]
 
 
-def dense(width: int, activation: Spec = "relu", bias: bool = False) -> Block:
-    """A fully connected layer; biases start from 0."""
+def dense(
+    width: int,
+    activation: Spec = "relu",
+    bias: bool = False,
+    norm: Normalisation | None = None,
+) -> Block:
+    """A fully connected layer; biases start from 0; `norm=batch_norm()` before σ."""
 
     def grow(net: Growth) -> None:
         parts = [(source, net.dense(width, source)) for source in net.here]
-        net.add((width,), parts, activation, bias)
+        net.add((width,), parts, activation, bias, norm)
 
     return grow
 
@@ -106,11 +112,12 @@ def conv(
     padding: Padding = "VALID",
     activation: Spec = "relu",
     bias: bool = False,
+    norm: Normalisation | None = None,
 ) -> Block:
     """A convolutional layer on a grid of one to three dimensions.
 
     `padding` is `"VALID"` (none), `"SAME"`, a number of zeros at all ends, or a pair for
-    each dimension.
+    each dimension; `norm=batch_norm()` is over samples and positions, before σ.
     """
 
     def grow(net: Growth) -> None:
@@ -132,7 +139,7 @@ def conv(
 
         fan_in = sum(net.shapes[source][-1] for source in net.here)
         parts = [(source, connection(source)) for source in net.here]
-        net.add((*parts[0][1].out_positions, channels), parts, activation, bias)
+        net.add((*parts[0][1].out_positions, channels), parts, activation, bias, norm)
 
     return grow
 
@@ -165,6 +172,22 @@ def resnet_free(
         return width, net.dense(width, start)
 
     return _residual("resnet_free", hidden, skip, activation, bias)
+
+
+def resnet_branch(
+    hidden: int, activation: Spec = "relu", norm: Normalisation | None = None
+) -> Block:
+    """x + σ(n(U σ(n(Y x)))), no σ after the sum (Galanti & Poggio, §4.1)."""
+
+    def grow(net: Growth) -> None:
+        start = net.only("resnet_branch")
+        shape = net.shapes[start]
+        dense(hidden, activation, norm=norm)(net)
+        dense(math.prod(shape), activation, norm=norm)(net)
+        parts = [(start, Identity()), (net.only("resnet_branch"), Identity())]
+        net.add(shape, parts, "identity")
+
+    return grow
 
 
 def _residual(
@@ -209,6 +232,7 @@ def sequential(
     key: PRNGKeyArray,
     scale: ArrayLike = 1.0,
     fan_in: bool = False,
+    distribution: Literal["normal", "uniform"] = "normal",
     dtype: DTypeLike | None = None,
 ) -> LayeredNet:
     """The network that passes its input through the blocks, one after the other.
@@ -218,13 +242,16 @@ def sequential(
             x is that, flattened.
         blocks: such as `dense(8)`; the last layer is the output and is linear.
         key: seeds the draw; float32 and float64 nets agree up to rounding.
-        scale: standard deviation of every weight; biases start from 0.
-        fan_in: whether to divide it by the root of the number of weights into a unit.
+        scale: standard deviation of every weight, or bound of a uniform one; biases start
+            from 0.
+        fan_in: whether to divide it by the root of the number of weights into a unit:
+            uniform ones are torch's at the scale 1, and He's at √6.
+        distribution: `"normal"` or `"uniform"`.
         dtype: of the parameters; jax's default float if None.
 
     Raises:
         ValueError: if there is no block, or one does not fit what is before it; unless the
-            output is linear, `activation="identity"`.
+            output is linear, `activation="identity"`; on another distribution.
     """
     if not blocks:
         raise ValueError("blocks is empty; give at least dense(OUTPUTS, 'identity').")
@@ -232,7 +259,15 @@ def sequential(
     dtype = jnp.zeros((), dtype).dtype
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"dtype={dtype} must be a floating dtype such as float32.")
-    net = Growth(shape, key, scale, fan_in, dtype)
+    if distribution not in ("normal", "uniform"):
+        raise ValueError(f"distribution={distribution!r}; use 'normal' or 'uniform'.")
+    sample = jr.normal if distribution == "normal" else partial(jr.uniform, minval=-1.0)
+
+    def draw(key: PRNGKeyArray, shape: tuple[int, ...], entering: int) -> Array:
+        drawn = jnp.asarray(scale, dtype) * sample(key, shape, jnp.float32).astype(dtype)
+        return drawn / math.sqrt(entering) if fan_in else drawn
+
+    net = Growth(shape, key, draw, dtype)
     for block in blocks:
         block(net)
     net.only("The output")

@@ -50,6 +50,10 @@ class AbstractConnection(eqx.Module):
     def outgoing(self, channels: int) -> Matrix:
         """All its weights, by the channel that they come from: (_, channels)."""
 
+    @abc.abstractmethod
+    def scaled(self, factor: Float[Array, " channels"]) -> "AbstractConnection":
+        """The map followed by a factor for each channel that it leads to."""
+
     @property
     def trained(self) -> bool:
         """Whether it has weights; without any it is a constant of the network."""
@@ -92,6 +96,11 @@ class Dense(AbstractConnection):
         """W, its columns of the same channel one below the other: (d l, c), not (d, l c)
         as Le & Jegelka print it for what follows a convolution."""
         return self.weight.reshape(-1, channels)
+
+    def scaled(self, factor: Float[Array, " channels"]) -> "Dense":
+        """The rows of W, each times the factor of its channel."""
+        by_unit = jnp.tile(factor, len(self.weight) // len(factor))
+        return Dense(by_unit[:, None] * self.weight)
 
 
 class Conv(AbstractConnection):
@@ -173,6 +182,11 @@ class Conv(AbstractConnection):
         """(b c) × a: columns are input channels."""
         return jnp.moveaxis(self.kernel, -2, -1).reshape(-1, channels)
 
+    def scaled(self, factor: Float[Array, " channels"]) -> "Conv":
+        """The kernel, times the factors of its output channels."""
+        kernel = jnp.broadcast_to(factor, self.kernel.shape) * self.kernel
+        return Conv(kernel, self.in_positions, self.strides, self.padding)
+
 
 class Diagonal(AbstractConnection):
     """Each channel to itself, at every position: a ↦ d ⊙ a."""
@@ -210,6 +224,10 @@ class Diagonal(AbstractConnection):
         """The diagonal matrix."""
         return jnp.diag(self.weight)
 
+    def scaled(self, factor: Float[Array, " channels"]) -> "Diagonal":
+        """The diagonal, times the factors."""
+        return Diagonal(factor * self.weight)
+
 
 class Identity(AbstractConnection):
     """Each unit to itself, with the constant weight 1: the skip of a residual network."""
@@ -234,6 +252,10 @@ class Identity(AbstractConnection):
     def outgoing(self, channels: int) -> Matrix:
         """None: it has no weights."""
         return jnp.zeros((0, channels))
+
+    def scaled(self, factor: Float[Array, " channels"]) -> Diagonal:
+        """The factors as a diagonal."""
+        return Diagonal(factor)
 
 
 def concatenated(matrices: Sequence[Matrix], axis: int) -> Matrix:

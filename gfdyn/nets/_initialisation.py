@@ -4,6 +4,7 @@ All draw in float32 and cast, so that one seed gives the same network in every p
 up to rounding.
 """
 
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -28,6 +29,22 @@ def gaussian(scale: ArrayLike = 1.0) -> Initialisation:
         shapes = zip(widths[1:], widths[:-1], strict=True)
         return tuple(
             jnp.asarray(scale, dtype) * jr.normal(k, shape, jnp.float32).astype(dtype)
+            for k, shape in zip(keys, shapes, strict=True)
+        )
+
+    return init
+
+
+def fan_in_uniform(scale: ArrayLike = 1.0) -> Initialisation:
+    """Independent entries U(±scale/√n_{l−1}): torch's of linear layers, and He's at √6."""
+
+    def init(key: PRNGKeyArray, widths: tuple[int, ...], dtype: DTypeLike) -> Weights:
+        keys = jr.split(key, len(widths) - 1)
+        shapes = zip(widths[1:], widths[:-1], strict=True)
+        return tuple(
+            jnp.asarray(scale, dtype)
+            * jr.uniform(k, shape, jnp.float32, minval=-1.0).astype(dtype)
+            / math.sqrt(shape[1])
             for k, shape in zip(keys, shapes, strict=True)
         )
 

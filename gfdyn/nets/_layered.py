@@ -11,12 +11,13 @@ from jaxtyping import Array, Float
 
 from ._activation import PiecewiseLinear
 from ._base import AbstractNet, Gate
+from ._batch_norm import BatchNorm
 from ._connections import AbstractConnection, Units, concatenated
 from ._invariant import Invariant
 
 
 class Layer(eqx.Module):
-    r"""$z = \sum_s C_s a_s + b$, $a = \sigma(z)$: what enters a layer, and what it does.
+    r"""$z = n(\sum_s C_s a_s + b)$, $a = \sigma(z)$: what enters a layer, and what it does.
 
     Attributes:
         connections: C_s, one for each source.
@@ -25,6 +26,7 @@ class Layer(eqx.Module):
             from several layers is what one from their concatenation would be.
         activation: σ; without effect in the last layer, the output.
         shape: positions (if any), then channels.
+        norm: n, or None.
     """
 
     connections: tuple[AbstractConnection, ...]
@@ -32,6 +34,7 @@ class Layer(eqx.Module):
     sources: tuple[int, ...] = eqx.field(static=True)
     activation: PiecewiseLinear = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
+    norm: BatchNorm | None = None
 
     @property
     def channels(self) -> int:
@@ -61,8 +64,23 @@ class Layer(eqx.Module):
         """The number of positions."""
         return self.units // self.channels
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether any weights that enter are; a sum of layers has none."""
+        return any(connection.trained for connection in self.connections)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether z is what the connections bring and nothing else."""
+        return self.bias is None and self.norm is None
+
     def __call__(self, values: Sequence[Units]) -> Units:
         """z, from the values of all layers so far."""
+        z = self.entering(values)
+        return z if self.norm is None else self.norm(z)
+
+    def entering(self, values: Sequence[Units]) -> Units:
+        """z before it is normalised."""
         z = self._sum(lambda connection, a: connection(a), values)
         return z if self.bias is None else z + jnp.tile(self.bias, self.positions)[None, :]
 
@@ -98,7 +116,11 @@ class LayeredNet(AbstractNet):
     leaves: all that there are are trained.
 
     Homogeneous, of degree L, if all paths meet L trained weights; otherwise (biases above
-    the first layer, skips) of no degree.
+    the first layer, skips, batch normalisation) of no degree.
+
+    With batch normalisation the outputs of a sample depend on the others. Then no sample
+    has kinks of its own, and what follows them, such as `gf.solvers.ExactKinks`, refuses
+    the net; `gf.nets.normalised_by` fixes the statistics.
     """
 
     in_shape: tuple[int, ...] = eqx.field(static=True)
@@ -113,8 +135,8 @@ class LayeredNet(AbstractNet):
             layers: in an order in which each comes after its sources.
 
         Raises:
-            ValueError: if there is none; if connections do not fit; if a layer has no
-                trained weights, comes from a later one, or leads nowhere.
+            ValueError: if there is none; if connections do not fit; if a layer comes from
+                a later one, leads nowhere, or has no trained weights but an activation.
         """
         self.in_shape = tuple(in_shape)
         self.layers = tuple(layers)
@@ -127,8 +149,9 @@ class LayeredNet(AbstractNet):
 
     @property
     def weights(self) -> tuple[Float[Array, "_ _"], ...]:
-        """[U Z …] of each layer: all trained weights that enter but biases, by channel."""
-        return tuple(layer.weight for layer in self.layers)
+        """[U Z …] of each layer that has any: all trained weights that enter but biases,
+        by channel."""
+        return tuple(layer.weight for layer in self.layers if layer.is_trained)
 
     @property
     def degree(self) -> int | None:
@@ -138,10 +161,15 @@ class LayeredNet(AbstractNet):
             parts = zip(layer.connections, layer.sources, strict=True)
             found = {degrees[source] + c.trained for c, source in parts}
             found |= set() if layer.bias is None else {1}
-            if len(found) > 1:
+            if len(found) > 1 or layer.norm is not None:
                 return None
             degrees += found
         return degrees[-1]
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether any layer has batch normalisation, so that samples see each other."""
+        return any(layer.norm is not None for layer in self.layers)
 
     @property
     def in_size(self) -> int:
@@ -155,7 +183,8 @@ class LayeredNet(AbstractNet):
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """W_l, or W_l_s where several lead to layer l, from layer s; and the bias b_l."""
+        """W_l, or W_l_s where several lead to layer l, from layer s; the bias b_l; gain_l
+        and shift_l of its normalisation."""
         names = []
         for i, layer in enumerate(self.layers, start=1):
             trained = [
@@ -166,6 +195,9 @@ class LayeredNet(AbstractNet):
             several = len(trained) > 1
             names += [f"W{i}_{source}" if several else f"W{i}" for source in trained]
             names += [] if layer.bias is None else [f"b{i}"]
+            if layer.norm is not None:
+                names += [] if layer.norm.gain is None else [f"gain{i}"]
+                names += [] if layer.norm.shift is None else [f"shift{i}"]
         return tuple(names)
 
     def forward(
@@ -187,7 +219,16 @@ class LayeredNet(AbstractNet):
         different units were orthogonal:
 
         $$q_l = \sum_{\text{trained}} a_{l-1}^2 + \sum_j w_j^2 \, \text{gate}_j^2 \, q_j$$
+
+        Raises:
+            ValueError: with batch normalisation.
         """
+        if self.is_normalised:
+            raise ValueError(
+                "net has batch normalisation, with which no sample has kinks of its own; "
+                "use gf.descend or gf.solvers.Adaptive(), or fix the statistics: "
+                "gf.nets.normalised_by(net, x)."
+            )
         entering, squares, norms = [x], [jnp.zeros_like(x)], []
         for layer, value in zip(self.layers[:-1], values, strict=True):
             q = layer.own_squares(entering) + layer.passed_squares(squares)
@@ -204,7 +245,7 @@ class LayeredNet(AbstractNet):
         connection does not mix channels. Where a layer has none because of a skip: the
         difference of the norms of the last cut before it and the first behind it that
         consist of trained weights. A cut is between the first k layers and the rest; every
-        path meets it once.
+        path meets it once. Nothing of a layer with batch normalisation, no cuts with any.
         """
         found = {i: self._of_layer(i) for i in range(1, len(self.layers))}
         norms = [
@@ -217,6 +258,8 @@ class LayeredNet(AbstractNet):
     def _of_layer(self, number: int) -> Invariant | None:
         """The invariant of a hidden layer, counted from 1, if it has one."""
         layer = self.layers[number - 1]
+        if layer.norm is not None:
+            return None
         out = [
             connection
             for later in self.layers[number:]
@@ -233,6 +276,8 @@ class LayeredNet(AbstractNet):
 
     def _cuts(self) -> list[tuple[int, Float[Array, " weights"]]]:
         """(k, its weights) of each cut behind k layers that consists of trained ones."""
+        if self.is_normalised:
+            return []
         cuts = []
         for k in range(len(self.layers)):
             later = self.layers[k:]
@@ -259,8 +304,16 @@ def _check(in_shape: tuple[int, ...], layers: tuple[Layer, ...]) -> None:
                 f"layer {i} has sources={layer.sources}; they must be layers before it, "
                 "0 for the input."
             )
-        if not any(connection.trained for connection in layer.connections):
-            raise ValueError(f"layer {i} has no trained weights; join it with the next.")
+        if not (layer.is_trained or layer.activation.is_linear):
+            raise ValueError(
+                f"layer {i} has no trained weights but activation="
+                f"{layer.activation.name!r}; a sum is linear, join it with the next."
+            )
+        if layer.norm is not None and layer.norm.channels != layer.channels:
+            raise ValueError(
+                f"layer {i} has {layer.channels} channels, but its norm has "
+                f"{layer.norm.channels}."
+            )
         if layer.bias is not None and layer.bias.shape != (layer.channels,):
             raise ValueError(
                 f"layer {i} has a bias of shape {layer.bias.shape}; it has one for each of "

@@ -11,7 +11,9 @@ from ._jacobians import (
     Factors as Factors,
     jacobian_factors as jacobian_factors,
     low_rank_batch_gradients as low_rank_batch_gradients,
+    low_rank_batch_jacobians as low_rank_batch_jacobians,
     low_rank_jacobians as low_rank_jacobians,
+    scale_invariance as scale_invariance,
 )
 from ._laws import (
     balance_decay as balance_decay,
@@ -36,6 +38,7 @@ from ._normalised import (
     Normalised as Normalised,
     normalised as normalised,
     normalised_descent as normalised_descent,
+    normalised_flow as normalised_flow,
     normalised_rank as normalised_rank,
     on_spheres as on_spheres,
     projection_identity as projection_identity,
@@ -54,4 +57,8 @@ from ._stationarity import (
     jacobian_collinearity as jacobian_collinearity,
     stationarity as stationarity,
     zero_or_collinear as zero_or_collinear,
+)
+from ._switched import (
+    low_rank_window as low_rank_window,
+    switched_flow as switched_flow,
 )

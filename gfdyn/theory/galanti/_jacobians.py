@@ -10,9 +10,14 @@ from jaxtyping import Array, Float, Int
 from ..._problem import Problem, check_fit
 from ..._sampling import on_batch
 from ...escape._rewrite import check_mlp
-from ...nets import MLP, AbstractNet
-from .._check import Check, at_most
-from ._quantities import ROUNDING, excess
+from ...nets import MLP, AbstractNet, LayeredNet
+from .._check import Check, at_most, equal
+from ._quantities import (
+    ROUNDING,
+    check_matrices,
+    excess,
+    normalised_receivers,
+)
 
 
 class Factors(NamedTuple):
@@ -69,19 +74,16 @@ def low_rank_jacobians(
             number, or one for each layer. Vacuous where no matrix has a higher rank.
 
     Raises:
-        TypeError, ValueError: if the net does not fit the problem, or `uses` its layers.
+        TypeError, ValueError: if the net does not fit the problem, or `uses` its layers;
+            on weights that are no matrices, or batch normalisation.
     """
     check_fit(problem, net)
+    check_matrices(net)
     ranks = _per_layer(uses, net)
 
     def of(x: Array) -> Array:
         jacobian = jax.jacrev(lambda net: net(x[None])[0])(net)
-
-        def ratios(gradient: AbstractNet) -> Array:
-            pairs = zip(gradient.weights, ranks, strict=True)
-            return jnp.stack([excess(w, rank) for w, rank in pairs])
-
-        return jax.vmap(ratios)(jacobian)
+        return jax.vmap(lambda gradient: _excesses(gradient, ranks))(jacobian)
 
     lhs = jax.vmap(of)(problem.data.x)
     return _is_zero(lhs, net, ranks)
@@ -95,10 +97,11 @@ def low_rank_batch_gradients(
 ) -> Check:
     r"""A batch of B samples has a gradient of rank B at most in each weight matrix:
 
-    $$\sigma_{B+1}/\sigma_1 = 0 \quad\text{of}\quad \nabla_{W_l} R_{\tilde S}.$$
+    $$\sigma_{B+1}/\sigma_1 = 0 \quad\text{of}\quad \nabla_{W_l} R_{\tilde S};$$
 
-    Galanti & Poggio, Lemmas 1 and 2. Without decay; the net sees the batch as a whole, so
-    that statistics taken over it, detached or not, are in. Entries (batches, L).
+    B − 1 where W_l leads to batch normalisation, for the signals that arrive there sum to
+    0. Galanti & Poggio, Lemmas 1 and 2, who ask for a detached scale; it need not be.
+    Without decay. Entries (batches, L).
 
     Args:
         batches: samples, one batch a row.
@@ -106,17 +109,99 @@ def low_rank_batch_gradients(
             rank is so many times B.
 
     Raises:
-        TypeError, ValueError: if the net does not fit the problem, or `uses` its layers.
+        TypeError, ValueError: if the net does not fit the problem, or `uses` its layers;
+            on weights that are no matrices.
     """
     check_fit(problem, net)
-    ranks = tuple(n * batches.shape[1] for n in _per_layer(uses, net))
+    check_matrices(net)
+    ranks = _ranks_of_batches(net, batches, uses)
 
     def of(rows: Array) -> Array:
-        gradient = jax.grad(on_batch(problem, rows).risk)(net)
-        pairs = zip(gradient.weights, ranks, strict=True)
-        return jnp.stack([excess(w, rank) for w, rank in pairs])
+        return _excesses(jax.grad(on_batch(problem, rows).risk)(net), ranks)
 
     return _is_zero(jax.vmap(of)(batches), net, ranks)
+
+
+def low_rank_batch_jacobians(
+    problem: Problem,
+    net: AbstractNet,
+    batches: Int[Array, "batches size"],
+    uses: int | Sequence[int] = 1,
+) -> Check:
+    r"""One sample's Jacobian within a batch of B is of rank B at most, where normalisation
+    lets it see the others:
+
+    $$\sigma_{B+1}/\sigma_1 = 0 \quad\text{of}\quad \bar\partial f_c(x_j; \tilde X)/
+    \bar\partial W_l;$$
+
+    B − 1 where W_l leads to batch normalisation. Galanti & Poggio, Lemma 2. Entries
+    (batches, B, k, L). Arguments and errors as of `low_rank_batch_gradients`.
+    """
+    check_fit(problem, net)
+    check_matrices(net)
+    ranks = _ranks_of_batches(net, batches, uses)
+
+    def of(rows: Array) -> Array:
+        jacobian = jax.jacrev(lambda net: net(problem.data.x[rows]))(net)
+        each = jax.vmap(jax.vmap(lambda gradient: _excesses(gradient, ranks)))
+        return each(jacobian)
+
+    return _is_zero(jax.vmap(of)(batches), net, ranks)
+
+
+def scale_invariance(problem: Problem, net: LayeredNet) -> Check:
+    r"""Weights that lead to batch normalisation are orthogonal to their gradient:
+
+    $$\langle W_l, \nabla_{W_l} R\rangle = 0,$$
+
+    for the outputs do not depend on ‖W_l‖: decay alone moves it, and with decay such a
+    layer is at rest at W_l = 0 only, where it is undefined. Not in the paper, whose
+    detached scale hides it. Sides (L,): the cosine of the two, and 0.
+
+    Raises:
+        TypeError, ValueError: if the net is no LayeredNet, or does not fit the problem.
+    """
+    if not isinstance(net, LayeredNet):
+        raise TypeError(
+            f"net is a {type(net).__name__}; batch normalisation is of a gf.nets."
+            "LayeredNet, as gf.nets.architecture('MLP-BN-L-H', …) builds it."
+        )
+    check_fit(problem, net)
+    gradient = jax.grad(problem.risk)(net)
+    cosines = []
+    for w, g in zip(net.weights, gradient.weights, strict=True):
+        size = jnp.linalg.norm(w) * jnp.linalg.norm(g)
+        cosines.append(jnp.sum(w * g) / jnp.where(size > 0, size, 1))
+    lhs = jnp.stack(cosines)
+    layers = [layer for layer in net.layers if layer.is_trained]
+    norms = [layer.norm for layer in layers]
+    alone = [all(c.trained for c in layer.connections) for layer in layers]
+    bare = [layer.bias is None for layer in layers]
+    assumptions = {
+        "normalised": [norm is not None for norm in norms],
+        "not_detached": [norm is None or not norm.detach for norm in norms],
+        "zero_eps": [norm is None or norm.eps == 0 for norm in norms],
+        "nothing_but_weights": [a and b for a, b in zip(alone, bare, strict=True)],
+    }
+    return equal(
+        lhs,
+        jnp.zeros_like(lhs),
+        assumptions={name: jnp.asarray(met) for name, met in assumptions.items()},
+        slack=ROUNDING * float(jnp.finfo(lhs.dtype).eps),
+    )
+
+
+def _ranks_of_batches(
+    net: AbstractNet, batches: Array, uses: int | Sequence[int]
+) -> tuple[int, ...]:
+    """The greatest rank of each matrix."""
+    pairs = zip(_per_layer(uses, net), normalised_receivers(net), strict=True)
+    return tuple(n * batches.shape[1] - normalised for n, normalised in pairs)
+
+
+def _excesses(gradient: AbstractNet, ranks: tuple[int, ...]) -> Array:
+    pairs = zip(gradient.weights, ranks, strict=True)
+    return jnp.stack([excess(w, rank) for w, rank in pairs])
 
 
 def _per_layer(uses: int | Sequence[int], net: AbstractNet) -> tuple[int, ...]:

@@ -25,13 +25,20 @@ def survival(rates: Float[ArrayLike, " steps"], weight_decay: ArrayLike) -> Scal
 
 
 def null_space_law(
-    problem: Problem, before: AbstractNet, after: AbstractNet, survival: ArrayLike
+    problem: Problem,
+    before: AbstractNet,
+    after: AbstractNet,
+    survival: ArrayLike,
+    tolerance: float = 0.0,
 ) -> Check:
     r"""What W_1 has off the span of the inputs only decays: $W_1(t) P_\perp =
     \text{survival} \cdot W_1(0) P_\perp$.
 
     Sides: ‖left − right‖_F over ‖W_1(0)‖_F, and 0. Whatever the net does with W_1 x, for
     SGD and flow, so that the rank of W_1 becomes that of X.
+
+    Args:
+        tolerance: that of the solve, for the flow.
 
     Raises:
         TypeError, ValueError: if the net does not fit the problem.
@@ -47,20 +54,28 @@ def null_space_law(
 
     first = before.weights[0]
     gap = off(after.weights[0]) - jnp.asarray(survival, x.dtype) * off(first)
-    return _vanishes(jnp.linalg.norm(gap), jnp.linalg.norm(first))
+    return _vanishes(jnp.linalg.norm(gap), jnp.linalg.norm(first), tolerance)
 
 
-def column_sum_law(before: AbstractNet, after: AbstractNet, survival: ArrayLike) -> Check:
+def column_sum_law(
+    before: AbstractNet,
+    after: AbstractNet,
+    survival: ArrayLike,
+    tolerance: float = 0.0,
+) -> Check:
     r"""Under the cross-entropy the column sums of the last matrix only decay: $1^\top
     W_L(t) = \text{survival} \cdot 1^\top W_L(0)$.
 
     As the gradient in the outputs sums to 0 over classes. So a head of k classes becomes
     one of rank k − 1. Sides: ‖left − right‖ over ‖W_L(0)‖_F, and 0.
+
+    Args:
+        tolerance: that of the solve, for the flow.
     """
     old, new = before.weights[-1], after.weights[-1]
     factor = jnp.asarray(survival, old.dtype)
     gap = jnp.sum(new, axis=0) - factor * jnp.sum(old, axis=0)
-    return _vanishes(jnp.linalg.norm(gap), jnp.linalg.norm(old))
+    return _vanishes(jnp.linalg.norm(gap), jnp.linalg.norm(old), tolerance)
 
 
 def balance_step(
@@ -140,7 +155,7 @@ def _layer_balance(net: AbstractNet) -> Float[Array, " gaps"]:
     return jnp.diff(jnp.stack([jnp.sum(w**2) for w in net.weights]))
 
 
-def _vanishes(gap: Scalar, size: Scalar) -> Check:
+def _vanishes(gap: Scalar, size: Scalar, tolerance: float) -> Check:
     lhs = gap / jnp.where(size > 0, size, 1)
-    slack = ROUNDING * float(jnp.finfo(lhs.dtype).eps)
+    slack = max(tolerance, ROUNDING * float(jnp.finfo(lhs.dtype).eps))
     return equal(lhs, jnp.zeros_like(lhs), assumptions={}, slack=slack)

@@ -11,6 +11,7 @@ from .._check import Check, at_most
 from ._quantities import (
     ROUNDING,
     Norm,
+    check_matrices,
     check_mean,
     decayed,
     distance_to_rank,
@@ -37,7 +38,8 @@ def low_rank_distance(
 
     Galanti & Poggio, Thm 1 (eq. 10), with the minimum over the `batches` that are given:
     every single one gives a bound, the true minimum needs all of them (`all_batches`). It
-    holds for any W and λ > 0, for any number of outputs, and for B = m. Entries (L,).
+    holds for any W and λ > 0, for any number of outputs, and for B = m; with batch
+    normalisation, detached or not, by the statistics of the same batch. Entries (L,).
 
     Vacuous where the bound is ‖W_l‖ or more, which V = 0 achieves. On trained nets it
     almost always is.
@@ -81,6 +83,7 @@ def batch_gradient_norms(
             on another norm.
     """
     check_mean(problem, net)
+    check_matrices(net)
     decay = decayed(net, jnp.asarray(weight_decay, problem.data.x.dtype))
 
     def of(rows: Array) -> Array:

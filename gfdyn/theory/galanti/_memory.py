@@ -14,7 +14,7 @@ from ..._rates import LearningRate, NormScaledRate
 from ..._tracing import is_concrete
 from ...nets import AbstractNet
 from .._check import Check, at_most
-from ._quantities import ROUNDING, Scalar, distance_to_rank, excess
+from ._quantities import ROUNDING, Scalar, check_matrices, distance_to_rank, excess
 
 
 def companion(
@@ -184,6 +184,7 @@ def _faded(
         raise ValueError(
             f"steps={steps} and batch_size={batch_size} must both be 1 or more."
         )
+    check_matrices(before)
     power = jnp.linalg.matrix_power(companion(rate, weight_decay, momentum), steps)
     own, other = (power[0, i].astype(before.weights[0].dtype) for i in (0, 1))
     if velocity is None:

@@ -1,13 +1,18 @@
 """Layers of norm 1 and an exponential loss: Appendix E."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._problem import Problem, check_fit
+from ..._solve import solve
+from ..._trajectory import Trajectory
 from ...escape._rewrite import check_mlp
-from ...nets import MLP
+from ...flows import GradientFlow
+from ...nets import MLP, WeightNormalised
 from .._check import Check, at_most, equal
 from ._quantities import ROUNDING, Scalar, distance_to_rank
 
@@ -55,12 +60,7 @@ def normalised(problem: Problem, net: MLP, rho: ArrayLike) -> Normalised:
 
 def on_spheres(net: MLP) -> MLP:
     """The net of the V_k; a layer of zeros stays."""
-
-    def unit(w: Array) -> Array:
-        size = jnp.linalg.norm(w)
-        return w / jnp.where(size > 0, size, 1)
-
-    return jax.tree.map(unit, net)
+    return WeightNormalised(net).unit
 
 
 def projection_identity(problem: Problem, net: MLP) -> Check:
@@ -125,15 +125,38 @@ def normalised_rank(problem: Problem, net: MLP, rho: ArrayLike) -> Check:
     )
 
 
+def normalised_flow(
+    problem: Problem, net: MLP, rho: ArrayLike, t1: ArrayLike, **options: Any
+) -> Trajectory:
+    r"""The flow of the directions at a fixed product ρ of the norms, exact at its kinks:
+
+    $$\frac{dV_k}{dt} = -\rho\,\big(\nabla_k - \langle\nabla_k, V_k\rangle V_k\big).$$
+
+    Galanti & Poggio speak of it in App. E. It is the gradient flow of a
+    `gf.nets.WeightNormalised` on the inputs $\rho x_n$, as $\hat f(\rho x) = \rho \hat
+    f(x)$; the nets of the trajectory are such ones, whose `unit` has the V_k.
+
+    Args:
+        t1: until when; the speed goes with ρ.
+        options: of `gf.solve`: `ts`, `solver`, `record`, …
+
+    Raises:
+        TypeError, ValueError: if the net is no MLP, or does not fit the problem.
+    """
+    check_mlp(net)
+    check_fit(problem, net)
+    inputs = jnp.asarray(rho, problem.data.x.dtype) * problem.data.x
+    scaled = eqx.tree_at(lambda p: p.data.x, problem, inputs)
+    return solve(GradientFlow(scaled), WeightNormalised(on_spheres(net)), t1, **options)
+
+
 @jax.jit
 def normalised_descent(
     problem: Problem, net: MLP, rho: ArrayLike, rate: ArrayLike, steps: ArrayLike
 ) -> MLP:
-    r"""The flow of the directions at fixed ρ, by Euler steps back onto the spheres:
+    r"""`normalised_flow` by Euler steps, back onto the spheres after each.
 
-    $$\frac{dV_k}{dt} = -\rho\,\big(\nabla_k - \langle\nabla_k, V_k\rangle V_k\big).$$
-
-    Galanti & Poggio speak of it in App. E. Its speed goes with ρ: rates below 0.05/ρ.
+    Its speed goes with ρ: rates below 0.05/ρ.
 
     Args:
         rate: dt of a step.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._problem import Problem, check_fit
-from ...nets import AbstractNet
+from ...nets import AbstractNet, Dag, LayeredNet, weight_mask
 
 
 Scalar = Float[Array, ""]
@@ -28,6 +28,34 @@ def check_mean(problem: Problem, net: AbstractNet) -> None:
         )
 
 
+def check_matrices(net: AbstractNet) -> None:
+    """Raise unless the weights are matrices between layers, or kernels.
+
+    Raises:
+        TypeError: on a graph of single neurons.
+        ValueError: on a trained diagonal, whose gradients have any rank.
+    """
+    if isinstance(net, Dag):
+        raise TypeError(
+            "net is a Dag, whose edges join single neurons, not layers; give a "
+            "gf.nets.LayeredNet, as gf.nets.sequential builds them."
+        )
+    layers = net.layers if isinstance(net, LayeredNet) else ()
+    for i, layer in enumerate(layers, start=1):
+        if any(c.trained and not c.mixes for c in layer.connections):
+            raise ValueError(
+                f"layer {i} has a trained diagonal, whose gradients have any rank; the "
+                "statement is of dense connections and convolutions."
+            )
+
+
+def normalised_receivers(net: AbstractNet) -> tuple[bool, ...]:
+    """Of each weight matrix, whether what it leads to has batch normalisation."""
+    if not isinstance(net, LayeredNet):
+        return (False,) * len(net.weights)
+    return tuple(layer.norm is not None for layer in net.layers if layer.is_trained)
+
+
 def sample_loss(problem: Problem, net: AbstractNet, x: Array, y: Array) -> Scalar:
     """ℓ(f(x), y) of a single sample."""
     return problem.loss.values(net(x[None]), y[None])[0]
@@ -39,12 +67,12 @@ def sample_gradient(problem: Problem, net: AbstractNet, x: Array, y: Array) -> A
 
 
 def decayed(net: AbstractNet, weight_decay: Scalar) -> AbstractNet:
-    """2λW, the gradient of the penalty λ Σ ‖W_l‖²; 0 for biases."""
-
-    def penalty(net: AbstractNet) -> Scalar:
-        return weight_decay * jnp.sum(jnp.stack([jnp.sum(w**2) for w in net.weights]))
-
-    return jax.grad(penalty)(net)
+    """2λW, the gradient of the penalty λ Σ ‖W_l‖²; 0 for what is no weight."""
+    return jax.tree.map(
+        lambda is_weight, w: 2 * weight_decay * w if is_weight else jnp.zeros_like(w),
+        weight_mask(net),
+        net,
+    )
 
 
 def square(net: Any) -> Scalar:

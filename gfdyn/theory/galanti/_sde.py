@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..._problem import Problem
 from ...flows import GradientFlow
-from ...nets import AbstractNet
+from ...nets import AbstractNet, LayeredNet
 from ._quantities import Scalar, check_mean
 
 
@@ -46,10 +46,15 @@ def gradient_noise(
     g_i$. A lineax operator A from (m,) to nets, with $A A^\top = C$.
 
     Raises:
-        TypeError, ValueError: if the net does not fit the problem, the risk is no mean, or
-            unless 1 ≤ B ≤ m.
+        TypeError, ValueError: if the net does not fit the problem, the risk is no mean,
+            or unless 1 ≤ B ≤ m; on batch normalisation.
     """
     check_mean(problem, net)
+    if isinstance(net, LayeredNet) and net.is_normalised:
+        raise ValueError(
+            "net has batch normalisation, with which a batch's gradient is no mean over "
+            "its samples; fix the statistics: gf.nets.normalised_by(net, x)."
+        )
     x, y = problem.data.x, problem.data.y
     m = x.shape[0]
     scale = (subset_variance(m, batch_size) / m) ** 0.5

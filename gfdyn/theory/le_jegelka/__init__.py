@@ -64,6 +64,10 @@ from ._regimes import (
     rescaling_keeps_patterns as rescaling_keeps_patterns,
     small_risk_separates as small_risk_separates,
 )
+from ._subdifferentials import (
+    equal_path_subdifferentials as equal_path_subdifferentials,
+    path_subdifferentials as path_subdifferentials,
+)
 from ._tail import (
     Member as Member,
     TailSpectra as TailSpectra,

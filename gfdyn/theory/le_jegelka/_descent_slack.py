@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Float
 from ..._problem import Problem, check_fit
 from ...nets import AbstractNet, norm
 from .._check import Check, at_most, equal
-from ._tail import Version, check_version
+from ._version import Version, check_version
 
 
 # In units of the precision, for each step: what rounding may move.

@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float
 from ..._problem import Problem
 from ...nets import AbstractNet, norm
 from .._check import Check, equal
-from ._patterns import Gates, Version, same_patterns
+from ._patterns import Gates, same_patterns
+from ._version import PatternVersion
 
 
 Values = Float[Array, " values"]
@@ -42,7 +43,7 @@ def matrix_wise_drift(
     problem: Problem,
     nets: AbstractNet,
     gates: tuple[Float[Array, "times samples _"], ...] | None = None,
-    version: Version = "corrected",
+    version: PatternVersion = "corrected",
     tolerance: float = 1e-6,
 ) -> Check:
     r"""$[W_2^\top W_2 - W_1 W_1^\top]_{uv}$ is what it was at the start for as long as u

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from ..._problem import Problem, check_fit
 from ...diagnostics import is_layer
+from ...diagnostics._invariants import trained_numbers
 from ...nets import Dag, norm
 from .._check import Check, equal
 
@@ -63,7 +64,7 @@ def edge_wise(
     """
     check_fit(problem, net)
     velocity = jax.tree.map(jnp.negative, jax.grad(problem.risk)(net))
-    pair = (_numbers(net, first, "first"), _numbers(net, second, "second"))
+    pair = (trained_numbers(net, first, "first"), trained_numbers(net, second, "second"))
 
     def squares(net: Dag) -> tuple[Array, ...]:
         return tuple(jnp.sum(net.values[numbers] ** 2) for numbers in pair)
@@ -87,7 +88,7 @@ def edge_wise_drift(
 ) -> Check:
     r"""$\sum_{e \in F} w_e^2 - \sum_{e \in F'} w_e^2$ is what it was at the start, along
     `traj.net`. Entries (T,); statement, definitions and errors as in `edge_wise`."""
-    pair = (_numbers(nets, first, "first"), _numbers(nets, second, "second"))
+    pair = (trained_numbers(nets, first, "first"), trained_numbers(nets, second, "second"))
     one, other = (jnp.sum(nets.values[:, numbers] ** 2, axis=1) for numbers in pair)
     return equal(
         one - other,
@@ -107,19 +108,3 @@ def _layers(
         )
     test = is_printed_layer if definition == "printed" else is_layer
     return {"layers": jnp.asarray(test(net, first) and test(net, second))}
-
-
-def _numbers(net: Dag, edges: Edges, name: str) -> np.ndarray:
-    """Which of the net's values are the weights of these edges."""
-    chosen = set(edges)
-    if foreign := chosen - set(net.edges):
-        raise ValueError(f"{name} has {min(foreign)}, which is no edge of the graph.")
-    parameters = dict(zip(net.edges, net.parameters, strict=True))
-    numbers = {parameters[edge] for edge in chosen}
-    if -1 in numbers:
-        raise ValueError(f"{name} contains constants, whose weights are not trained.")
-    if torn := [e for e, p in parameters.items() if p in numbers and e not in chosen]:
-        raise ValueError(
-            f"{name} lacks the edge {torn[0]}, which shares its weight with one in it."
-        )
-    return np.asarray(sorted(numbers), int)

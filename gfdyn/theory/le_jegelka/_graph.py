@@ -69,8 +69,9 @@ def edge_weights(dag: Dag) -> Float[np.ndarray, " edges"]:
     return np.where(numbers < 0, constants, values[numbers])
 
 
-def vertex_gates(dag: Dag, x: ArrayLike) -> Rows:
-    """The gate of each vertex by its number, (N, vertices); 1 where it has none.
+def vertex_preactivations(dag: Dag, x: ArrayLike) -> Rows:
+    """z of each vertex by its number, (N, vertices); of inputs the input, of other vertices
+    that have none 1.
 
     Raises:
         ValueError: unless x is (N, d).
@@ -78,13 +79,25 @@ def vertex_gates(dag: Dag, x: ArrayLike) -> Rows:
     inputs = checked_inputs(dag, x)
     into, w = edges_into(dag), edge_weights(dag)
     slope_of = {v: sigma.slope for v, sigma in dag.vertex_activations}
-    gates = np.ones((len(inputs), 1 + max(max(edge) for edge in dag.edges)), w.dtype)
-    values = np.ones_like(gates)
-    values[:, : dag.inputs] = inputs
+    z = np.ones((len(inputs), 1 + max(max(edge) for edge in dag.edges)), w.dtype)
+    z[:, : dag.inputs] = inputs
+    values = np.array(z)
     for v in (v for layer in dag.layers[:-1] for v in layer):
-        z = values[:, [dag.edges[i][0] for i in into[v]]] @ w[into[v]]
-        gates[:, v] = np.where(z > 0, 1, slope_of[v])
-        values[:, v] = gates[:, v] * z
+        z[:, v] = values[:, [dag.edges[i][0] for i in into[v]]] @ w[into[v]]
+        values[:, v] = np.where(z[:, v] > 0, 1, slope_of[v]) * z[:, v]
+    return z
+
+
+def vertex_gates(dag: Dag, x: ArrayLike) -> Rows:
+    """The gate of each vertex by its number, (N, vertices); 1 where it has none.
+
+    Raises:
+        ValueError: unless x is (N, d).
+    """
+    z = vertex_preactivations(dag, x)
+    gates = np.ones_like(z)
+    for v, sigma in dag.vertex_activations:
+        gates[:, v] = np.where(z[:, v] > 0, 1, sigma.slope)
     return gates
 
 

@@ -15,7 +15,8 @@ from ..._problem import Problem, check_fit
 from ...diagnostics import GramVelocity, gram_velocities
 from ...nets import AbstractNet
 from .._check import Check, equal
-from ._patterns import Gates, Version, same_patterns
+from ._patterns import Gates, same_patterns
+from ._version import PatternVersion
 
 
 # What rounding of the velocities may cost, in units of the precision.
@@ -42,7 +43,7 @@ def pairwise(
     problem: Problem,
     net: AbstractNet,
     gates: Gates | None = None,
-    version: Version = "corrected",
+    version: PatternVersion = "corrected",
 ) -> Check:
     r"""$\frac{d}{dt} \sum_b w_{ub} w_{vb} = \frac{d}{dt} \sum_a w_{au} w_{av}$ of neurons
     u < v with the same neighbours and the same activation pattern.
@@ -63,7 +64,7 @@ def matrix_wise(
     problem: Problem,
     net: AbstractNet,
     gates: Gates | None = None,
-    version: Version = "corrected",
+    version: PatternVersion = "corrected",
 ) -> Check:
     r"""$\frac{d}{dt} [W_2^\top W_2]_A = \frac{d}{dt} [W_1 W_1^\top]_A$ for neurons A of one
     activation pattern; in full where they are linear.

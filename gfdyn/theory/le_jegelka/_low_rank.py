@@ -22,13 +22,13 @@ from .._check import Check, at_most
 from ._tail import (
     Matrix,
     TailSpectra,
-    Version,
     alignment,
     linear_tail,
     matrices,
     plain_pairs,
     tail_spectra,
 )
+from ._version import Version
 
 
 Form = Literal["sharp", "printed"]

@@ -2,13 +2,13 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
 
 from ..._problem import Problem, check_fit
 from ...diagnostics import GramVelocity, gram_velocities
+from ...diagnostics._invariants import at_units, motion
 from ...nets import AbstractNet, Invariant
 from .._check import Check, at_most, equal
-from ._patterns import Gates, at_units
+from ._patterns import Gates
 
 
 _ROUNDING = 1e3
@@ -34,13 +34,10 @@ def noninvariance(problem: Problem, net: AbstractNet, gates: Gates | None = None
     """
     matrices = _matrices(problem, net)
     velocities = gram_velocities(problem, net, gates)
-    x = problem.data.x
-    if gates is None:
-        gates = tuple(gate.value for gate in net.frozen_gates(x))
-    z, g = _sites(problem, net, gates)
+    here = motion(problem, net, gates)
     lhs, rhs, pairs, slack = [], [], [], []
     for m in matrices:
-        zm, gm, d = (at_units(m, sites) for sites in (z, g, gates))
+        zm, gm, d = (at_units(m, sites) for sites in (here.z, here.signal, here.gates))
         on, off = jnp.all(d == 1, axis=0), jnp.all(d == 0, axis=0)
         pairs.append(jnp.ravel(on[:, None] & off[None, :]))
         open_, passed = (d * zm).T @ gm, zm.T @ (d * gm)
@@ -100,18 +97,3 @@ def _matrices(problem: Problem, net: AbstractNet) -> list[Invariant]:
     if not matrices:
         raise ValueError("net has no hidden neurons whose weights are all trained.")
     return matrices
-
-
-def _sites(problem: Problem, net: AbstractNet, gates: Gates) -> tuple[Gates, Gates]:
-    """z and ∂R/∂a under these gates, at each pre-activation."""
-
-    def risk(shifts: Gates) -> tuple[Array, Gates]:
-        shifted = [
-            lambda z, gate=gate, shift=shift: gate * z + shift
-            for gate, shift in zip(gates, shifts, strict=True)
-        ]
-        outputs, z = net.forward(problem.data.x, shifted)
-        return problem.cost(outputs), z
-
-    signal, z = jax.grad(risk, has_aux=True)(tuple(map(jnp.zeros_like, gates)))
-    return z, signal

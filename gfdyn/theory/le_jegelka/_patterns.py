@@ -1,16 +1,17 @@
 """Which neurons have the same activation pattern, as each version counts them."""
 
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float
 
 from ..._problem import Problem
 from ...diagnostics import signatures
-from ...nets import AbstractNet, Invariant
+from ...diagnostics._invariants import at_units
+from ...nets import AbstractNet
+from ._version import PatternVersion, check_version
 
 
-Version = Literal["corrected", "second", "first"]
 Gates = tuple[Float[Array, "samples _"], ...]
 
 # |z| below this part of the layer's largest is a kink.
@@ -18,7 +19,7 @@ _KINK = 1e-9
 
 
 def same_patterns(
-    problem: Problem, net: AbstractNet, gates: Gates | None, version: Version
+    problem: Problem, net: AbstractNet, gates: Gates | None, version: PatternVersion
 ) -> dict[str, Bool[Array, "units units"]]:
     r"""Between which neurons (channels) of each invariant in full or in blocks $M_{uv}$ is
     claimed to be conserved: all linear ones, and of the others:
@@ -32,11 +33,7 @@ def same_patterns(
     Raises:
         ValueError: on another version.
     """
-    if version not in get_args(Version):
-        raise ValueError(
-            f"version={version!r}; use 'corrected', 'second' (the correction as printed) "
-            "or 'first'."
-        )
+    check_version(version, PatternVersion)
     matrices = [m for m in net.conserved() if m.form in ("full", "blocks")]
     if version == "corrected" and gates is None:
         classes = signatures(problem, net)
@@ -51,14 +48,6 @@ def same_patterns(
         else _equal(at_units(m, sites))
         for m in matrices
     }
-
-
-def at_units(invariant: Invariant, sites: Any) -> Shaped[Array, "rows units"]:
-    """The values at the units of an invariant, a row for each sample and position."""
-    values = sites[invariant.layer - 1]
-    if invariant.units is not None:
-        values = values[:, jnp.asarray(invariant.units)]
-    return values.reshape(-1, len(invariant.incoming))
 
 
 def _equal(rows: Array) -> Bool[Array, "units units"]:

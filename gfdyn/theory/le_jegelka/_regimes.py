@@ -10,7 +10,7 @@ from ..._problem import Problem, check_fit
 from ...diagnostics import margin
 from ...nets import AbstractNet
 from .._check import Check, at_most, equal
-from ._patterns import Version
+from ._version import Version
 
 
 Scalar = Float[Array, ""]

@@ -1,7 +1,6 @@
 """The linear layers that a network ends with, and the spectra of their matrices."""
 
 import math
-from typing import Literal, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,9 +8,9 @@ from jaxtyping import Array, Float
 
 from ...nets import MLP, AbstractNet, LayeredNet
 from ...nets._connections import AbstractConnection, Conv, Dense
+from ._version import Version, check_version
 
 
-Version = Literal["corrected", "first"]
 Matrix = Float[Array, "_ _"]
 
 
@@ -95,18 +94,10 @@ def linear_tail(net: AbstractNet, version: Version = "corrected") -> tuple[Membe
     return of
 
 
-def check_version(version: str) -> None:
-    """Raise unless it is one of the two.
-
-    Raises:
-        ValueError: on another version.
-    """
-    if version not in get_args(Version):
-        raise ValueError(f"version={version!r}; use 'corrected' or 'first'.")
-
-
 def matrices(net: AbstractNet, members: tuple[Member, ...]) -> tuple[Matrix, ...]:
     """W of each."""
+    if isinstance(net, LayeredNet):
+        return tuple(net.layers[member.layer - 1].weight for member in members)
     return tuple(net.weights[member.layer - 1] for member in members)
 
 
@@ -183,7 +174,7 @@ def _of_layers(net: LayeredNet, passing: list[bool]) -> tuple[Member, ...]:
 def _member(net: LayeredNet, number: int, passing: list[bool]) -> tuple[Member, int] | None:
     """What a layer is in a tail, and what it comes from; None if it cannot be in one."""
     layer = net.layers[number - 1]
-    if layer.bias is not None:
+    if not layer.is_plain:
         return None
     parts = dict(zip(layer.sources, layer.connections, strict=True))
     if len(parts) == len(layer.sources) == 1:
@@ -199,7 +190,7 @@ def _member(net: LayeredNet, number: int, passing: list[bool]) -> tuple[Member, 
         dense = (*parts.values(), *hidden.connections)
         if (
             hidden.sources == (around,)
-            and hidden.bias is None
+            and hidden.is_plain
             and passing[inner - 1]
             and _fed_by(net, inner) == {number}
             and all(isinstance(connection, Dense) for connection in dense)

@@ -87,7 +87,15 @@ def cone_log(
     end = float(np.asarray(t1))
 
     def events_of(ts: Any) -> tuple[Kinks, Any]:
-        traj = solve(flow, net, t1=end, ts=ts, kinks=capacity, solver=solver)
+        traj = solve(
+            flow,
+            net,
+            t1=end,
+            ts=ts,
+            kinks=capacity,
+            solver=solver,
+            derivatives="forward",
+        )
         assert traj.kinks is not None
         return traj.kinks, traj.net
 

