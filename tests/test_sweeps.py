@@ -115,7 +115,7 @@ def test_flows_are_those_of_solve(flows):
         point = found.sel(init_scale=scale).dropna("save", subset=["tau"])
         np.testing.assert_allclose(point.tau, traj.ts, rtol=1e-10)
         np.testing.assert_allclose(point.log_radius, traj.log_radius, rtol=1e-8, atol=1e-8)
-        assert point.num_steps == traj.stats["num_steps"]
+        assert point.num_steps == int(traj.stats["num_steps"])
         assert point.result == ("stopped" if traj.stopped_by else "successful")
 
 
