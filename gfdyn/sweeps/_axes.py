@@ -24,7 +24,7 @@ def log(first: float, last: float, num: int) -> tuple[float, ...]:
     (100.0, 1.0, 0.01)
     """
     inner = np.linspace(math.log10(first), math.log10(last), num)[1:-1]
-    return _between(first, [10.0**exponent for exponent in inner], last, num)
+    return _between(first, [10.0 ** float(exponent) for exponent in inner], last, num)
 
 
 def linear(first: float, last: float, num: int) -> tuple[float, ...]:
