@@ -40,6 +40,7 @@ $(PAPERS:%=experiments-%): experiments-%: .venv/installed
 benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/work_precision.py
 	$(BIN)/python benchmarks/sgd_step.py
+	$(BIN)/python benchmarks/sweeps.py
 
 format: .venv/installed-test
 	$(BIN)/ruff check --fix .
