@@ -6,8 +6,13 @@ steps, and forgets a tenth as much of the initial weights: hence the other budge
 
 import dataclasses
 import itertools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import jax
 import numpy as np
+import tyro
 import xarray as xr
 from _claims import Claim
 from _galanti_claims import (
@@ -23,6 +28,7 @@ from _galanti_claims import (
     table_of,
 )
 from _galanti_runs import Budget, Recipe, Training, samples_of, train_all, under
+from _output import write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -120,7 +126,7 @@ def reference(settings: BatchSizes, samples: int) -> Recipe:
     )
 
 
-def make_claims(settings: BatchSizes, runs: xr.Dataset, source: str) -> list[Claim]:
+def batch_claims(settings: BatchSizes, runs: xr.Dataset, source: str) -> list[Claim]:
     """Ranks rise with B, fall with η and λ, and stay at λ = 0: so the paper; and low rank
     is no matter of batches."""
     claims = []
@@ -195,7 +201,7 @@ def low_but_fitting(name: str, run: xr.Dataset, full: float) -> list[Claim]:
     return [low_rank(statement, "ours", run, full), fits(statement, "ours", run)]
 
 
-def draw(settings: BatchSizes, runs: xr.Dataset) -> Figure:
+def draw_batches(settings: BatchSizes, runs: xr.Dataset) -> Figure:
     """At the largest λ average ranks above, accuracies below, a column for each budget and
     rate: means over the seeds, in the band of their range."""
     columns = list(itertools.product(settings.budgets, settings.rates))
@@ -224,3 +230,34 @@ def draw_run(upper: Axes, lower: Axes, run: xr.Dataset, color: str, name: str) -
     banded(upper, part(run), average_rank(run), color=color, label=label)
     for accuracy, style in (("train_accuracy", "-"), ("test_accuracy", "--")):
         banded(lower, part(run), run[accuracy], color=color, ls=style)
+
+
+def reproduce(
+    number: int,
+    kind: type[BatchSizes],
+    description: str | None,
+    smoke: Mapping[str, Any],
+    arguments: list[str] | None,
+    make_claims: Callable[[Any, xr.Dataset, str], list[Claim]] = batch_claims,
+    draw: Callable[[Any, xr.Dataset], Figure] = draw_batches,
+) -> int:
+    """Make a figure from the command line: train, and write data, figure and claims.
+
+    Args:
+        number: that of the figure.
+        kind: its settings.
+        description: what `--help` says.
+        smoke: settings of the small size.
+        arguments: those of the command line; `sys.argv` if None.
+        make_claims, draw: what it claims and shows; of batch sizes, rates and decays.
+    """
+    settings = tyro.cli(kind, description=description, args=arguments)
+    if settings.smoke:
+        settings = dataclasses.replace(settings, **smoke)
+    jax.config.update("jax_enable_x64", True)
+    started = time.perf_counter()
+    runs = train_under_budgets(settings)
+    claims = make_claims(settings, runs, f"Fig. {number}")
+    figures = {f"fig{number}": draw(settings, runs)}
+    write(settings.out, settings, claims, {"runs": runs}, figures, started)
+    return 0

@@ -5,7 +5,16 @@ import itertools
 import xarray as xr
 from _claims import Claim
 from _galanti_batches import BatchSizes, at_largest_decay
-from _galanti_claims import LEAST, RANK, banded, keeps_rank, of, outcomes, worst
+from _galanti_claims import (
+    LEAST,
+    RANK,
+    banded,
+    full_rank,
+    keeps_rank,
+    of,
+    outcomes,
+    worst,
+)
 from matplotlib.figure import Figure
 
 
@@ -16,7 +25,17 @@ def profile(run: xr.Dataset, threshold: float = RANK) -> xr.DataArray:
     return ranks.where(outcomes(run) == "trained")
 
 
-def inactive(settings: BatchSizes, runs: xr.Dataset, full: float) -> list[Claim]:
+def bottleneck_claims(settings: BatchSizes, runs: xr.Dataset, source: str) -> list[Claim]:
+    """Full ranks where nothing constrains them, a bottleneck elsewhere."""
+    return inactive(settings, runs) + bottlenecks(settings, runs, source)
+
+
+def balance_claims(settings: BatchSizes, runs: xr.Dataset, source: str) -> list[Claim]:
+    """Full ranks where nothing constrains them, equal ones in blocks elsewhere."""
+    return inactive(settings, runs) + balances(settings, runs, source)
+
+
+def inactive(settings: BatchSizes, runs: xr.Dataset) -> list[Claim]:
     """Under each budget, that the largest batches at the least rate leave ranks alone."""
     size, rate = settings.batch_sizes[-1], settings.rates[0]
     return [
@@ -24,7 +43,7 @@ def inactive(settings: BatchSizes, runs: xr.Dataset, full: float) -> list[Claim]
             f"equal {budget}, B={size}, η={rate:g}",
             "App. A",
             at_largest_decay(settings, runs, budget, rate, size),
-            full,
+            full_rank(runs),
         )
         for budget in settings.budgets
     ]

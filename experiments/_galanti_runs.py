@@ -53,6 +53,8 @@ class Training:
     """Folder that keeps the runs, to go on from and to share; None keeps none."""
     smoke: bool = False
     """Narrow nets for a short time, whatever the other settings."""
+    out: Path = Path("results/galanti")
+    """Folder to write to."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,11 @@ writes the runs (runs.nc), the figure and claims.json.
 import dataclasses
 import itertools
 import sys
-import time
 from pathlib import Path
 
 import _galanti_batches as batches
-import jax
-import tyro
 import xarray as xr
 from _galanti_claims import of
-from _output import write
 from matplotlib.figure import Figure
 
 
@@ -41,16 +37,7 @@ SMOKE = batches.SMOKE | {"net": "MLP-BN-2-8", "decays": (0.0, 2e-3)}
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
-    jax.config.update("jax_enable_x64", True)
-    started = time.perf_counter()
-    runs = batches.train_under_budgets(settings)
-    claims = batches.make_claims(settings, runs, "Fig. 3")
-    figures = {"fig3": draw(settings, runs)}
-    write(settings.out, settings, claims, {"runs": runs}, figures, started)
-    return 0
+    return batches.reproduce(3, Settings, __doc__, SMOKE, arguments, draw=draw)
 
 
 def draw(settings: batches.BatchSizes, runs: xr.Dataset) -> Figure:

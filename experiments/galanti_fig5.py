@@ -12,13 +12,9 @@ writes the runs (runs.nc), the figure and claims.json.
 
 import dataclasses
 import sys
-import time
 from pathlib import Path
 
 import _galanti_batches as batches
-import jax
-import tyro
-from _output import write
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,16 +38,7 @@ SMOKE = batches.SMOKE | {"net": "MLP-2-8", "full_batch_rate": 0.2}
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
-    jax.config.update("jax_enable_x64", True)
-    started = time.perf_counter()
-    runs = batches.train_under_budgets(settings)
-    claims = batches.make_claims(settings, runs, "Fig. 5")
-    figures = {"fig5": batches.draw(settings, runs)}
-    write(settings.out, settings, claims, {"runs": runs}, figures, started)
-    return 0
+    return batches.reproduce(5, Settings, __doc__, SMOKE, arguments)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,10 @@ writes the runs (runs.nc), the figure and claims.json.
 
 import dataclasses
 import sys
-import time
 from pathlib import Path
 
 import _galanti_batches as batches
-import jax
-import tyro
-from _galanti_claims import full_rank
-from _galanti_layers import balances, draw, inactive
-from _output import write
+from _galanti_layers import balance_claims, draw
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,17 +30,7 @@ SMOKE = batches.SMOKE | {"net": "RES-BN-1-8"}
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
-    jax.config.update("jax_enable_x64", True)
-    started = time.perf_counter()
-    runs = batches.train_under_budgets(settings)
-    claims = inactive(settings, runs, full_rank(runs))
-    claims += balances(settings, runs, "Fig. 7")
-    figures = {"fig7": draw(settings, runs)}
-    write(settings.out, settings, claims, {"runs": runs}, figures, started)
-    return 0
+    return batches.reproduce(7, Settings, __doc__, SMOKE, arguments, balance_claims, draw)
 
 
 if __name__ == "__main__":

@@ -44,9 +44,13 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     interrupted = "The solve was interrupted from the keyboard."
 
 
+# The end reached, or a stop condition met.
+SUCCESSES = ("successful", "stopped")
+
+
 def is_ok(result: Any) -> bool:
     """Whether a concrete result is a success: the end reached, or a stop condition met."""
-    return bool(result == RESULTS.successful) or bool(result == RESULTS.stopped)
+    return any(bool(result == result_named(name)) for name in SUCCESSES)
 
 
 def choose(condition: Bool[Array, ""], a: Any, b: Any) -> Any:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import tyro
 from matplotlib.figure import Figure
 
-from . import data, losses, nets, stopping
+from . import losses, stopping
 from ._descent import NormScaledRate, descend
 from ._problem import Problem
 from ._report import RECORDS, figures, report
@@ -33,13 +33,12 @@ from .data import Dataset
 from .flows import AbstractFlow, EscapeFlow, GradientFlow
 from .nets import MLP
 from .solvers import Adaptive, ExactKinks
+from .sweeps._build import draw_net, load_dataset
 from .sweeps._commands import Report, Sweep, expand, run_sweep, write_report
+from .sweeps._settings import DataName, LossName
 
 
 SolverName = Literal["adaptive", "exact"]
-DataName = Literal["digits", "circle", "teacher", "mnist"]
-LossName = Literal["squared", "logistic", "exponential", "cross_entropy"]
-
 _SOLVERS = {"adaptive": Adaptive, "exact": ExactKinks}
 
 
@@ -221,9 +220,9 @@ def make_net(setup: Setup) -> MLP:
             )
     dataset = _dataset(setup)
     widths = [dataset.x.shape[1], *[setup.width] * (setup.depth - 1), dataset.y.shape[-1]]
-    key = jax.random.fold_in(jax.random.key(setup.seed), 1)
-    net = MLP(widths, key=key, activation=setup.activation, dtype=jnp.dtype(setup.dtype))
-    return nets.scaled_to_norm(net, jnp.asarray(setup.init_scale, setup.dtype))
+    scale = jnp.asarray(setup.init_scale, setup.dtype)
+    key = jax.random.key(setup.seed)
+    return draw_net(widths, setup.activation, key, scale, setup.dtype)
 
 
 def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> Trajectory:
@@ -268,18 +267,14 @@ def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> 
 
 
 def _dataset(setup: Setup) -> Dataset:
-    key = jax.random.fold_in(jax.random.key(setup.seed), 0)
-    n = setup.samples
-    if setup.data == "digits":
-        n = None if n is None else min(n, 1797)
-        return data.digits(n, key=key if n else None, dtype=setup.dtype)
-    if setup.data == "mnist":
-        if setup.path is None:
-            raise ValueError("--data mnist needs --path FILE; nothing is downloaded.")
-        return data.mnist(setup.path, n, key=key if n else None, dtype=setup.dtype)
+    samples = setup.samples
+    if setup.data == "mnist" and setup.path is None:
+        raise ValueError("--data mnist needs --path FILE; nothing is downloaded.")
+    if setup.data == "digits" and samples is not None:
+        samples = min(samples, 1797)
     if setup.data == "circle":
-        return data.circle(8, dtype=setup.dtype)
-    return data.teacher(300 if n is None else n, [10, 5, 1], key=key, dtype=setup.dtype)
+        samples = 8
+    return load_dataset(setup.data, samples, setup.seed, setup.dtype, setup.path)
 
 
 def _announcement(command: Setup, problem: Problem, net: MLP) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
 from ..nets import AbstractNet, norm
@@ -121,7 +121,7 @@ def correct(
     back = _put_back(
         span,
         flow.retract(position),
-        last,
+        any_of(last),
         after,
         wrong,
         motion.z,
@@ -269,7 +269,7 @@ def _error_of(span: Span, wrong: Mask, z: Sites) -> Scalar:
 def _put_back(
     span: Span,
     position: Any,
-    last: Mask,
+    crossed: Bool[Array, ""],
     after: GateState,
     wrong: Mask,
     z: Sites,
@@ -297,7 +297,7 @@ def _put_back(
         distance = norm(flow.point(way))
         taken = has_fresh | (distance <= furthest)
         there = jax.tree.map(lambda p, w: p + jnp.where(taken, w, 0.0), position, way)
-        missed = jnp.where(any_of(last), constant(_error_of(span, wrong, z)), 0.0)
+        missed = jnp.where(crossed, constant(_error_of(span, wrong, z)), 0.0)
         error = jnp.maximum(missed, jnp.where(has_fresh, distance, 0.0))
         now = preactivations(flow, there, after)
         return _PutBack(there, now, error, _wrong_sides(now, after))

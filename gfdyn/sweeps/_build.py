@@ -1,6 +1,8 @@
 """Problems and nets that settings describe."""
 
 import functools
+import os
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -12,7 +14,7 @@ from .. import data, losses
 from .._problem import Problem
 from ..data import Dataset
 from ..nets import MLP, scaled_to_norm
-from ._settings import Point, ProblemSettings
+from ._settings import DataName, Point, ProblemSettings
 
 
 # Streams of a seed, one for each use; those of the command line.
@@ -28,40 +30,60 @@ def has_doubles() -> bool:
 @functools.lru_cache(maxsize=1)
 def make_problem(settings: ProblemSettings, dtype: str) -> Problem:
     """The problem that the settings describe."""
-    dataset = _dataset(settings, _key(settings.seed, _DATA), dtype)
+    dataset = load_dataset(
+        settings.data,
+        settings.samples,
+        settings.seed,
+        dtype,
+        settings.path,
+        settings.teacher,
+    )
     return Problem(dataset, getattr(losses, settings.loss_name))
 
 
-def _dataset(settings: ProblemSettings, key: PRNGKeyArray, dtype: str) -> Dataset:
-    n, drawn = settings.samples, key if settings.samples else None
-    if settings.data == "digits":
-        return data.digits(n, key=drawn, dtype=dtype)
-    if settings.data == "mnist":
-        assert settings.path is not None
-        return data.mnist(settings.path, n, key=drawn, dtype=dtype)
-    if settings.data == "circle":
-        return data.circle(settings.num_samples, dtype=dtype)
-    return data.teacher(settings.num_samples, settings.teacher, key=key, dtype=dtype)
+def load_dataset(
+    name: DataName,
+    samples: int | None,
+    seed: int,
+    dtype: str,
+    path: str | os.PathLike | None = None,
+    teacher: Sequence[int] = (10, 5, 1),
+) -> Dataset:
+    """The data set of this name; with its default number of samples if that is None."""
+    key = _key(seed, _DATA)
+    drawn = key if samples else None
+    if name == "digits":
+        return data.digits(samples, key=drawn, dtype=dtype)
+    if name == "mnist":
+        assert path is not None
+        return data.mnist(path, samples, key=drawn, dtype=dtype)
+    if name == "circle":
+        return data.circle(8 if samples is None else samples, dtype=dtype)
+    return data.teacher(300 if samples is None else samples, teacher, key=key, dtype=dtype)
 
 
 def make_net(point: Point, dtype: str) -> MLP:
     """The network that a point's settings describe, at its initial norm."""
-    first, last = point.problem.ends
-    widths = (first, *[point.net.width] * (point.net.depth - 1), last)
-    scale = jnp.asarray(point.net.init_scale, dtype)
-    return _net(widths, point.net.activation, dtype, _key(point.net.seed, _NET), scale)
+    net, (first, last) = point.net, point.problem.ends
+    widths = (first, *[net.width] * (net.depth - 1), last)
+    scale = jnp.asarray(net.init_scale, dtype)
+    return _jitted_net(widths, net.activation, jr.key(net.seed), scale, dtype)
 
 
-@eqx.filter_jit
-def _net(
-    widths: tuple[int, ...],
+def draw_net(
+    widths: Sequence[int],
     activation: str,
-    dtype: str,
     key: PRNGKeyArray,
-    scale: Float[Array, ""],
+    init_scale: Float[Array, ""],
+    dtype: str,
 ) -> MLP:
+    """A network of these widths at its initial norm, from the key of its seed."""
+    key = jr.fold_in(key, _NET)
     net = MLP(widths, key=key, activation=activation, dtype=jnp.dtype(dtype))
-    return scaled_to_norm(net, scale)
+    return scaled_to_norm(net, init_scale)
+
+
+_jitted_net = eqx.filter_jit(draw_net)
 
 
 def batch_key(point: Point) -> PRNGKeyArray:

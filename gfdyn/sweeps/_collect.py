@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from .._results import SUCCESSES
 from ._axes import short_names
 from ._plan import make_plan
 from ._store import PointFile, Store
@@ -40,7 +41,7 @@ class Status:
     @property
     def ok(self) -> int:
         """How many points reached their end or met a stop condition."""
-        return self.results.get("successful", 0) + self.results.get("stopped", 0)
+        return sum(self.results.get(name, 0) for name in SUCCESSES)
 
     @property
     def done(self) -> int:

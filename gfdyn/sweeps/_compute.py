@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from .. import diagnostics
-from .._results import RESULTS, is_ok, name_of
+from .._results import RESULTS, SUCCESSES, is_ok, name_of
 from .._trajectory import Trajectory
 from . import _descent_runs, _flow_runs
 from ._lanes import each_lane, stack, unstack
@@ -36,7 +36,7 @@ class PointOutcome:
     @property
     def ok(self) -> bool:
         """Whether the end was reached, or a stop condition met."""
-        return self.result in ("successful", "stopped")
+        return self.result in SUCCESSES
 
 
 def compute_batch(store: Store, batch: PointBatch) -> list[PointOutcome]:
