@@ -27,14 +27,14 @@ tests: .venv/installed-test
 	XLA_FLAGS="$$flags" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null || flags="$(PLAIN)"; \
 	XLA_FLAGS="$$flags" $(BIN)/pytest -n 2 --dist loadfile
 
-# The figures and tables of the papers, into results/, or of one: make experiments-bantzis;
-# SIZE=--smoke for a trial.
-PAPERS := bantzis timor le_jegelka galanti
+# The figures and tables of the papers, and our sweep, into results/, or some of them:
+# make experiments-bantzis; SIZE=--smoke for a trial.
+EXPERIMENTS := bantzis timor le_jegelka galanti sweep
 
-.PHONY: $(PAPERS:%=experiments-%)
-experiments: $(PAPERS:%=experiments-%)
+.PHONY: $(EXPERIMENTS:%=experiments-%)
+experiments: $(EXPERIMENTS:%=experiments-%)
 
-$(PAPERS:%=experiments-%): experiments-%: .venv/installed
+$(EXPERIMENTS:%=experiments-%): experiments-%: .venv/installed
 	for script in experiments/$*_*.py; do $(BIN)/python $$script $(SIZE) || exit 1; done
 
 benchmark: .venv/installed-benchmark

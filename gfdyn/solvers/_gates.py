@@ -95,8 +95,8 @@ def awaiting(flow: AbstractFlow, position: Any, gates: GateState) -> GateState:
 
     Where a sample passes a layer through sliding neurons only, z is 0 in the layers above,
     whatever the weights. Nothing crosses there; but the gates say what arrives at the
-    sliding neurons, and so when they stop. They stand where z goes as soon as those open,
-    all together, each in proportion to how fast its z can move.
+    sliding neurons, and so when they stop. They are held where z goes as soon as those
+    open, all together, each in proportion to how fast its z can move.
     """
     net, x = jax.lax.stop_gradient((flow.point(position), flow.problem.data.x))
 
@@ -107,10 +107,10 @@ def awaiting(flow: AbstractFlow, position: Any, gates: GateState) -> GateState:
         held = _held(net, gates, zeros_at(x, gates))
         parts = zip(held, asleep, gates.sliding, norms, strict=True)
         opened = net.forward(x, [_OpeningGate(*part) for part in parts])[1]
-        on = per_layer(
-            lambda a, zl, o: jnp.where(a & (zl != 0), zl > 0, o), asleep, opened, gates.on
-        )
-        return GateState(on, without(gates.sliding, asleep), gates.frozen)
+        waits = per_layer(lambda a, zl: a & (zl != 0), asleep, opened)
+        on = per_layer(lambda w, zl, o: jnp.where(w, zl > 0, o), waits, opened, gates.on)
+        frozen = either(gates.frozen, waits)
+        return GateState(on, without(gates.sliding, asleep), frozen)
 
     return jax.lax.cond(any_of(gates.sliding), look, lambda: gates)
 

@@ -24,8 +24,8 @@ from ._span import Outcome, Span
 
 # So few events are taken one by one rather than to try a smaller step.
 FEW = 8
-# Field evaluations of a bisection on forward passes
-_BISECTION_COST = 16.0
+# Field evaluations of looking for an event by forward passes
+_SEARCH_COST = 5.0
 
 
 def localise(
@@ -34,7 +34,7 @@ def localise(
     """The step cut at its first event, where that gets further than a smaller step would,
     or where one insists.
 
-    The event is found by bisection on the dense output, so that the method keeps its
+    The event is found on the dense output, so that the method keeps its
     order. The velocities of z on both sides of a kink decide: the gate flips, or, where
     both lead back, slides.
     """
@@ -100,5 +100,5 @@ def _cut(
         mean_since=jnp.zeros_like(span.size),
         crossed=crossed,
         stranded=nowhere(gates),
-        cost=corrected.cost + cost + 1 + end.cost + _BISECTION_COST,
+        cost=corrected.cost + cost + 1 + end.cost + _SEARCH_COST,
     )

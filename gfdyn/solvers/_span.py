@@ -1,6 +1,5 @@
 """A step under fixed gates, where in it they stop being right, and what became of it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +9,7 @@ from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
 from ._base import Scalar
+from ._first_time import first_time
 from ._gates import (
     GateState,
     Mask,
@@ -27,13 +27,12 @@ from ._runge_kutta import Leg
 from ._sliding import Motion, motion
 
 
-# Parts of a step at whose ends events are looked for, and bisections of a part.
+# Parts of a step at whose ends events are looked for.
 _PARTS = 4
-_BISECTIONS = 46
 # How far beyond its range a gate may stand by rounding, as a power of the precision.
 _OPENNESS_POWER = 2 / 3
-# The part of its rounding by which z may creep on in a step if it is beyond already.
-_SLACK = 0.1
+# The factor by which z may creep on in a step if it is beyond its kink already.
+_CREEP = 2.0
 
 
 class Allowance(eqx.Module):
@@ -93,8 +92,9 @@ class Span(eqx.Module):
     """A step under fixed gates, from where it starts to where it leads.
 
     The *margin* of a site is how far its pre-activation is on its gate's side of the kink.
-    A site crosses where its margin falls below 0, or below what it was at the start if
-    that was negative already; a stranded one crosses at the start.
+    A site crosses where its margin falls below 0. One that was beyond its kink already, as
+    its capture was refused, crosses again where it is twice as far beyond; a stranded one
+    at the start.
     """
 
     flow: AbstractFlow
@@ -118,7 +118,7 @@ class Span(eqx.Module):
         ) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
             rounding = rounding_of(before)
-            allowed = jnp.minimum(sign * before - _SLACK * rounding, -rounding)
+            allowed = jnp.minimum(_CREEP * sign * before, -rounding)
             allowed = jnp.where(stranded, -rounding, allowed)
             allowed = jax.lax.stop_gradient(allowed)
             return jnp.where(watched, sign * now - allowed, jnp.inf)
@@ -164,24 +164,25 @@ class Span(eqx.Module):
     def first_crossing(self) -> Scalar:
         """The time of the first crossing, `size` if there is none."""
 
-        def beyond(time: Scalar) -> tuple[Bool[Array, ""], None]:
-            return any_of(per_layer(lambda m: m < 0, self.margins_at(time))), None
+        def least_margin(time: Scalar) -> tuple[Scalar, None]:
+            return _least(self.margins_at(time)), None
 
-        return _first_time(beyond, self.size, None)[0]
+        return first_time(least_margin, self.size, _PARTS, None)[0]
 
     def first_release(self, before: Scalar) -> tuple[Scalar, GateState]:
         """The time before `before` at which sliding gates let go, and the gates after that;
         `before` and the gates as they are if none does."""
 
-        def out_at(time: Scalar) -> tuple[Bool[Array, ""], GateState]:
+        def least_room(time: Scalar) -> tuple[Scalar, GateState]:
             openness = self.openness_at(self.leg.at(time).position)
-            out = out_of_range(self.gates.sliding, openness)
+            room = room_in_range(self.gates.sliding, openness)
+            out = per_layer(lambda r: r < 0, room)
             after = release(self.gates, self.lines.with_sharers(out), openness)
-            return any_of(out), after
+            return _least(room), after
 
         return jax.lax.cond(
             any_of(self.gates.sliding),
-            lambda: _first_time(out_at, before, self.gates),
+            lambda: first_time(least_room, before, _PARTS, self.gates),
             lambda: (before, self.gates),
         )
 
@@ -215,12 +216,17 @@ class Span(eqx.Module):
 
 def out_of_range(sliding: Mask, openness: Sites) -> Mask:
     """The sliding sites whose gate has left the range between off and on."""
+    return per_layer(lambda room: room < 0, room_in_range(sliding, openness))
 
-    def outside(slides: Array, o: Array) -> Array:
+
+def room_in_range(sliding: Mask, openness: Sites) -> Sites:
+    """How far the gate of each sliding site is inside the range; ∞ at other sites."""
+
+    def room(slides: Array, o: Array) -> Array:
         margin = jnp.finfo(o.dtype).eps ** _OPENNESS_POWER
-        return slides & ((o < -margin) | (o > 1 + margin))
+        return jnp.where(slides, margin + jnp.minimum(o, 1 - o), jnp.inf)
 
-    return per_layer(outside, sliding, openness)
+    return per_layer(room, sliding, openness)
 
 
 def release(gates: GateState, out: Mask, openness: Sites) -> GateState:
@@ -239,32 +245,5 @@ def _negative_part(a: Array, b: Array) -> Array:
     return jnp.where(across, part, jnp.where(low < 0, 1.0, 0.0))
 
 
-def _first_time(
-    event: Callable[[Scalar], tuple[Bool[Array, ""], Any]], size: Scalar, nothing: Any
-) -> tuple[Scalar, Any]:
-    """The first time in (0, size] at which there is an event, from above, and what is known
-    of it there; `size` and `nothing` if there is none.
-
-    Looked for at the ends of some parts of the step, then by bisection in the first that
-    has one; in a single loop, so that `event` is compiled once.
-    """
-
-    def going(carry: tuple[Array, Scalar, Scalar, Array, Any]) -> Array:
-        i, _, _, found, _ = carry
-        return i < jnp.where(found, _PARTS + _BISECTIONS, _PARTS)
-
-    def look(
-        carry: tuple[Array, Scalar, Scalar, Array, Any],
-    ) -> tuple[Array, Scalar, Scalar, Array, Any]:
-        i, low, high, found, known = carry
-        end = size * (i + 1).astype(size.dtype) / _PARTS
-        time = jnp.where(found, 0.5 * (low + high), end)
-        is_there, seen = event(time)
-        low = jnp.where(is_there, low, time)
-        high = jnp.where(is_there, time, high)
-        known = jax.tree.map(lambda s, k: jnp.where(is_there, s, k), seen, known)
-        return i + 1, low, high, found | is_there, known
-
-    start = (jnp.asarray(0), jnp.zeros_like(size), size, jnp.asarray(False), nothing)
-    _, _, time, _, known = jax.lax.while_loop(going, look, start)
-    return time, known
+def _least(values: Sites) -> Scalar:
+    return jnp.min(jnp.stack([jnp.min(v) for v in values]))
