@@ -1,5 +1,6 @@
-"""Problems with known answers, and tolerances."""
+"""Problems with known answers, tolerances, and the files of sweeps."""
 
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 import gfdyn as gf
+from gfdyn.sweeps._store import Store
 
 
 def linear_problem(seed: int = 3, num_outputs: int = 2) -> tuple[gf.Problem, np.ndarray]:
@@ -83,6 +85,15 @@ def float_dtypes(tree: Any) -> set[np.dtype]:
     """The floating dtypes of all arrays of a pytree."""
     arrays = jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
     return {a.dtype for a in arrays}
+
+
+def sweep_files(out: Path) -> list[str]:
+    """The names of the files of a sweep's points, each of which is sound: as names hold
+    checksums, equal names are equal bytes."""
+    store = Store(out)
+    files = list(store.point_files())
+    assert all(store.verified(file.path) for file in files)
+    return [file.path.name for file in files]
 
 
 class BiasedNet(gf.nets.AbstractNet):

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from fixtures import sweep_files
 from killed_sweeps import SPEC, on
 
 from gfdyn import sweeps
@@ -25,7 +26,6 @@ from gfdyn.sweeps._compute import PointOutcome
 from gfdyn.sweeps._engines import Engine
 from gfdyn.sweeps._plan import make_plan, resolved
 from gfdyn.sweeps._queue import Queue
-from gfdyn.sweeps._store import Store
 
 
 KILLS = int(os.environ.get("GFDYN_KILLS", "1"))
@@ -34,18 +34,9 @@ SCRIPT = Path(__file__).with_name("killed_sweeps.py")
 PATIENCE = 600
 
 
-def names(out: Path) -> list[str]:
-    """The files of the points: as their names hold checksums, equal names are equal
-    bytes, if each is sound."""
-    store = Store(out)
-    files = list(store.point_files())
-    assert all(store.verified(file.path) for file in files)
-    return [file.path.name for file in files]
-
-
 def assert_undisturbed(out: Path, undisturbed: Path) -> None:
     """Every point is there, to the last bit, and nothing else."""
-    assert names(out) == names(undisturbed)
+    assert sweep_files(out) == sweep_files(undisturbed)
     folders = (out, *(p for p in out.iterdir() if p.is_dir()))
     assert not [file for folder in folders for file in folder.glob(".*")]
     assert not list((out / "checkpoints").iterdir())
@@ -183,8 +174,16 @@ def dask_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
 
 
 @pytest.mark.slow
+def test_dask_gives_the_same_bytes(undisturbed, tmp_path):
+    """On a cluster of its own."""
+    out = tmp_path / "out"
+    assert sweeps.run(on("dask"), out, progress=False).ok == len(SPEC)
+    assert_undisturbed(out, undisturbed)
+
+
+@pytest.mark.slow
 def test_a_killed_dask_scheduler(undisturbed, cache, tmp_path):
-    """The sweep ends with how to go on; it does, on a cluster of its own."""
+    """The sweep ends with how to go on; it does, here in this process."""
     out = tmp_path / "out"
     for _ in range(max(1, KILLS // 2)):
         with dask_cluster(tmp_path) as (address, scheduler):
@@ -195,8 +194,7 @@ def test_a_killed_dask_scheduler(undisturbed, cache, tmp_path):
             _, error = process.communicate(timeout=PATIENCE)
         assert process.returncode != 0
         assert f"What is done is kept; go on with: gfdyn sweep {out}/spec.toml" in error
-    process = script(cache, out, "dask")
-    assert process.wait(PATIENCE) == 0
+    assert sweeps.run(SPEC, out, progress=False).ok == len(SPEC)
     assert_undisturbed(out, undisturbed)
 
 
@@ -228,8 +226,8 @@ def test_a_disk_that_is_full(undisturbed, cache, tmp_path):
     assert result.returncode == 0, result.stderr
     message = Path(f"{folder}.err").read_text()
     assert f"no space left in {folder}/out. Free some. What is done is kept" in message
-    kept = names(Path(f"{folder}.kept"))
-    assert 0 < len(kept) < len(SPEC) and set(kept) < set(names(undisturbed))
+    kept = sweep_files(Path(f"{folder}.kept"))
+    assert 0 < len(kept) < len(SPEC) and set(kept) < set(sweep_files(undisturbed))
     assert_undisturbed(Path(f"{folder}.done"), undisturbed)
 
 

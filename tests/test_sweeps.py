@@ -4,6 +4,8 @@ import dataclasses
 import errno
 import json
 import threading
+import time
+import tracemalloc
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from fixtures import sweep_files
 
 import gfdyn as gf
 from gfdyn import cli
-from gfdyn.sweeps._store import Store
+from gfdyn.sweeps._plan import make_plan, resolved
+from gfdyn.sweeps._store import Store, _checksum
 
 
 S = gf.sweeps
@@ -42,15 +46,6 @@ FLOWS = S.Spec(
     engine=S.EngineSettings(checkpoint_every=3),
 )
 run = partial(S.run, progress=False)
-
-
-def names(out: Path) -> list[str]:
-    """The files of the points: as their names hold checksums, equal names are equal
-    bytes, if each is sound."""
-    store = Store(out)
-    files = list(store.point_files())
-    assert all(store.verified(file.path) for file in files)
-    return [file.path.name for file in files]
 
 
 def leftovers(out: Path) -> list[Path]:
@@ -129,7 +124,7 @@ def count_compilations(counted: list[str]) -> None:
     jax.monitoring.register_event_duration_secs_listener(listen)
 
 
-def test_one_program_a_shape(descents, tmp_path):
+def test_one_program_a_shape(descents, tmp_path, unhooked):
     """Another 200 points of the two shapes compile nothing; a third shape does."""
     counted: list[str] = []
     count_compilations(counted)
@@ -176,7 +171,7 @@ def test_resumes_to_the_last_bit(kind, request, tmp_path, monkeypatch, capsys):
     # Portions of 2 rows of 4 steps: three stops each of the 8 descents.
     assert stops == 24 if kind == "descents" else stops >= 2
     assert sum(state is not None for state in states) == stops
-    assert names(out) == names(undisturbed)
+    assert sweep_files(out) == sweep_files(undisturbed)
     assert leftovers(out) == []
 
 
@@ -196,7 +191,7 @@ def test_damaged_checkpoints_are_not_used(descents, tmp_path, monkeypatch):
         patch.setattr(Store, "write_checkpoint", write_damaged)
         run(DESCENTS, out)
     run(DESCENTS, out)
-    assert names(out) == names(descents)
+    assert sweep_files(out) == sweep_files(descents)
 
 
 def test_bad_files_are_named_and_computed_anew(descents, tmp_path):
@@ -225,7 +220,7 @@ def test_bad_files_are_named_and_computed_anew(descents, tmp_path):
         assert f"{file}: foreign" in log and file.exists()
     stranger.unlink()
     other.unlink()
-    assert names(out) == names(descents)
+    assert sweep_files(out) == sweep_files(descents)
 
 
 def test_temporary_files_are_cleared_away(descents, tmp_path):
@@ -244,7 +239,7 @@ def test_two_sweeps_in_one_folder(descents, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert names(out) == names(descents)
+    assert sweep_files(out) == sweep_files(descents)
     assert leftovers(out) == []
 
 
@@ -313,6 +308,24 @@ def test_lanes_agree_with_single_runs(descents, tmp_path):
     xr.testing.assert_allclose(S.collect(tmp_path).risk, single.risk.drop_vars("depth"))
 
 
+@pytest.mark.parametrize("solver", ["adaptive", "exact"])
+def test_lanes_of_flows_agree_with_single_runs(solver, flows, tmp_path):
+    """Each lane takes steps of its own, and waits for the longest one."""
+    spec = dataclasses.replace(FLOWS, solver=dataclasses.replace(FLOWS.solver, name=solver))
+    alone = flows
+    if solver == "exact":
+        alone = tmp_path / "alone"
+        run(spec, alone)
+    side_by_side = dataclasses.replace(FLOWS.engine, lanes=2)
+    run(dataclasses.replace(spec, engine=side_by_side), tmp_path / "lanes")
+    expected, found = S.collect(alone), S.collect(tmp_path / "lanes")
+    assert len(set(expected.num_steps.values)) == 2
+    for name in ("num_steps", "num_rejected", "num_crossings", "num_slides", "result"):
+        np.testing.assert_array_equal(found[name], expected[name])
+    for name in ("tau", "log_radius", "log_time", "risk", "final_risk"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-8, atol=1e-8)
+
+
 def test_full_disk(descents, tmp_path, monkeypatch):
     """Here by an error of the fifth write; on a real one in test_sweep_engines.py."""
     write, count = Path.write_bytes, []
@@ -330,7 +343,7 @@ def test_full_disk(descents, tmp_path, monkeypatch):
         patch.setattr(Path, "write_bytes", write_until_full)
         run(spec, out)
     assert f"no space left in {out}. Free some. What is done is kept" in str(error.value)
-    assert 0 < len(names(out)) < 8 and leftovers(out) == []
+    assert 0 < len(sweep_files(out)) < 8 and leftovers(out) == []
     assert run(spec, out).ok == 8
 
 
@@ -349,6 +362,40 @@ def test_a_folder_is_of_one_sweep(descents):
 def test_precision_is_the_users(tmp_path):
     with jax.enable_x64(False), pytest.raises(ValueError, match='"jax_enable_x64", True'):
         run(DESCENTS, tmp_path)
+
+
+def finished(out: Path, num_seeds: int) -> S.Spec:
+    """A folder with a sound file for each of 20 · `num_seeds` points."""
+    axes = {
+        "net.init_scale": S.log(10.0, 1e-30, 4),
+        "net.depth": (2, 3, 4, 5, 6),
+        "net.seed": S.seeds(num_seeds),
+    }
+    spec = resolved(dataclasses.replace(DESCENTS, axes=axes))
+    store = Store(out)
+    store.create()
+    rows = {"risk": ("save", np.zeros(9))}
+    content = bytes(xr.Dataset(rows, attrs={"reason": ""}).to_netcdf(engine="scipy"))
+    for digest in make_plan(spec).places:
+        name = f"{digest}-{_checksum(digest, 'successful', content)}.successful.nc"
+        store.points.joinpath(name).write_bytes(content)
+    return spec
+
+
+def test_ten_thousand_points_are_resumed_in_seconds(tmp_path, unhooked):
+    """In seconds of this process; on a share of them, in memory that stays flat."""
+    spec = finished(tmp_path / "a", 500)
+    assert len(spec) == 10_000
+    started = time.process_time()
+    assert run(spec, tmp_path / "a").ok == 10_000
+    assert time.process_time() - started < 20
+    # Tracing makes it ten times slower.
+    share = finished(tmp_path / "b", 20)
+    tracemalloc.start()
+    run(share, tmp_path / "b")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 6e3 * len(share)
 
 
 def test_manifest(descents):
@@ -426,7 +473,7 @@ def test_commands(descents, tmp_path, capsys, compilation_cache):
     file, out = tmp_path / "spec.toml", tmp_path / "out"
     S.write_spec(DESCENTS, file)
     assert cli.main(["sweep", str(file), "--out", str(out)]) == 0
-    assert names(out) == names(descents)
+    assert sweep_files(out) == sweep_files(descents)
     assert cli.main(["sweep", "status", str(out)]) == 0
     assert "8 of 8 points done, 8 successful" in capsys.readouterr().out
     assert cli.main(["sweep", "collect", str(out)]) == 0

@@ -114,6 +114,9 @@ def plain(settings: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    # First, as almost all values are such: plans of many points spend their time here.
+    if isinstance(value, str | int | float):
+        return value
     if dataclasses.is_dataclass(value):
         return plain(value)
     if isinstance(value, Mapping):
