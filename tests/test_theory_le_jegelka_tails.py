@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -15,7 +16,19 @@ from gfdyn.nets import conv, dense, resnet_free, resnet_identity, sequential
 from gfdyn.theory import le_jegelka as lj
 
 
+# One program each, where a call on its own would compile each operation.
+tail_constants = jax.jit(lj.tail_constants, static_argnames=("form", "version"))
+slack_identity = jax.jit(lj.slack_identity, static_argnames="version")
+slack_bound = jax.jit(lj.slack_bound, static_argnames="version")
+product_bound = jax.jit(lj.product_bound)
+neighbouring_singular_values = jax.jit(lj.neighbouring_singular_values)
+
 STATEMENTS = [lj.step_inequality, lj.telescoped_inequality, lj.tail_bound, lj.ratio_bound]
+
+
+def constants_of(net, form="sharp"):
+    """In NumPy, as whole numbers among them do not multiply others here."""
+    return jax.tree.map(np.asarray, tail_constants(net, form))
 
 
 def spectral(w):
@@ -37,6 +50,7 @@ def five():
     return gf.Problem(gf.Dataset(x, y), gf.losses.logistic), net, ws
 
 
+@functools.cache
 def mixed(sigma="identity", seed=0):
     """ReLU conv – linear conv – linear conv – Free – Free – FC – FC."""
     blocks = [
@@ -121,7 +135,7 @@ def test_nets_without_a_tail():
 
 def test_constants_of_fully_connected_tails():
     _, net, (_, w2, w3, w4) = five()
-    found = lj.tail_constants(net)
+    found = constants_of(net)
     second = positive(w4.T @ w4 - w3 @ w3.T)
     first = positive(w3.T @ w3 - w2 @ w2.T)
     square = np.sum(w4**2)
@@ -136,7 +150,7 @@ def test_constants_of_fully_connected_tails():
 @pytest.mark.parametrize(("form", "base", "fold"), [("sharp", 2, 2), ("printed", 8, 9)])
 def test_constants_of_convolutions_and_free_blocks(form, base, fold):
     net = mixed()
-    found = lj.tail_constants(net, form)
+    found = constants_of(net, form)
     assert found.free_blocks.tolist() == [2, 2, 1, 0, 0]
     assert found.folds.tolist() == [2 * fold, fold, 1, 1, 1]
     factor = 1 / (base ** np.array([2.0, 2, 1, 0, 0]) * found.folds)
@@ -184,7 +198,7 @@ def test_theorem_along_a_flow(form):
     for check in (step, telescoped, tail, ratio):
         assert check.lhs.shape == (7, 4) and bool(jnp.all(check.holds)), str(check)
     last = [np.asarray(traj.final.weights[i]) for i in (0, 1, 3, 4, 5)]
-    constants = lj.tail_constants(net, form)
+    constants = constants_of(net, form)
     for j in range(4):
         size = spectral(last[j])
         # Both sides, from definitions
@@ -213,7 +227,9 @@ def test_alignment():
     _, _, vt_first = np.linalg.svd(np.asarray(traj.final.weights[4]))
     expected = [abs(vt_first[0] @ u_free[:, 0]), abs(vt[0] @ u[:, 0])]
     np.testing.assert_allclose(found, expected, rtol=1e-10)
-    check = jax.vmap(lambda n: lj.alignment_bound(net, n, tolerance=1e-7))(traj.net)
+    check = jax.jit(jax.vmap(lambda n: lj.alignment_bound(net, n, tolerance=1e-7)))(
+        traj.net
+    )
     assert check.lhs.shape == (7, 2) and bool(jnp.all(check.holds))
     assert check.verdict == "HOLDS" and check.lhs[-1, 1] > 0.3
     # By hand, of the last pair
@@ -225,6 +241,56 @@ def test_alignment():
     )
     np.testing.assert_allclose(check.lhs[-1, 1], 1 - missing, rtol=1e-10)
     np.testing.assert_allclose(check.rhs[-1, 1], expected[1] ** 2, rtol=1e-10)
+
+
+def squares(w, size):
+    """σ², rising, with zeros for what is missing."""
+    s = np.linalg.svd(np.asarray(w), compute_uv=False) ** 2
+    return np.sort(np.pad(s, (0, max(0, size - len(s))))[:size])
+
+
+def doubled(tree):
+    return jax.tree.map(lambda w: 2 * w, tree)
+
+
+def test_singular_values_of_neighbours():
+    """Convolutions, a Free block and matrices: as near as they were in M(0)."""
+    net, traj = flow()
+    statement = jax.jit(
+        jax.vmap(lambda n: lj.neighbouring_singular_values(net, n, tolerance=1e-7))
+    )
+    check = statement(traj.net)
+    assert check.verdict == "HOLDS"
+    start, end = net.conserved(), rows(traj.net, -1).conserved()
+    lhs = [
+        squares(m.outgoing, len(m.incoming)) - squares(m.incoming, len(m.incoming))
+        for m in end
+        if m.form == "full"
+    ]
+    np.testing.assert_allclose(check.lhs[-1], np.abs(np.concatenate(lhs)), atol=1e-10)
+    rhs = [np.full(len(m.incoming), np.linalg.norm(m.matrix, 2)) for m in start]
+    full = [r for r, m in zip(rhs, start, strict=True) if m.form == "full"]
+    np.testing.assert_allclose(check.rhs[-1], np.concatenate(full), rtol=1e-12)
+    # No flow leads to the double of one convolution.
+    apart = eqx.tree_at(lambda n: n.layers[0].connections, traj.net, replace_fn=doubled)
+    assert statement(apart).verdict == "VIOLATED"
+
+
+def test_singular_values_of_classes():
+    w1, w2 = np.random.default_rng(0).normal(size=(2, 4, 3))
+    net = gf.nets.MLP.from_weights([w1, w2.T])
+    other = gf.nets.MLP.from_weights([2 * w1, w2.T])
+    with pytest.raises(ValueError, match="no classes are given"):
+        lj.neighbouring_singular_values(net, other)
+    labels = {"layer 1": jnp.array([0, 1, 0, 1])}
+    check = neighbouring_singular_values(net, other, labels)
+    assert check.lhs.shape == (16,)
+    for label, of in ((0, [0, 2]), (1, [1, 3])):
+        gap = np.abs(squares(w2[of], 4) - squares(2 * w1[of], 4))
+        np.testing.assert_allclose(check.lhs[4 * label : 4 * label + 4], gap, atol=1e-12)
+        m = w2[of] @ w2[of].T - w1[of] @ w1[of].T
+        np.testing.assert_allclose(check.rhs[4 * label], np.linalg.norm(m, 2), rtol=1e-12)
+    assert not np.any(check.lhs[8:]) and not np.any(check.rhs[8:])
 
 
 def test_first_version_is_false():
@@ -274,11 +340,12 @@ def test_spectra():
 def test_float32():
     _, net, _ = five()
     single = jax.tree.map(lambda w: w.astype(jnp.float32), net)
-    for statement in STATEMENTS:
+    for statement in map(jax.jit, STATEMENTS):
         check = statement(single, single)
         assert check.lhs.dtype == jnp.float32
         np.testing.assert_allclose(check.lhs, statement(net, net).lhs, rtol=1e-4)
-    assert lj.alignment_bound(single, single).lhs.dtype == jnp.float32
+    aligned = jax.eval_shape(lj.alignment_bound, single, single)
+    assert aligned.lhs.dtype == jnp.float32
 
 
 # --- Lemmas 9 to 11 -------------------------------------------------------------------
@@ -346,12 +413,12 @@ def test_slack_of_descent(sigma):
         ws = [w - rate * v for w, v in zip(ws, g, strict=True)]
     steps = [gf.nets.MLP.from_weights(ws, sigma) for ws in nets]
     stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *steps)
-    check = lj.slack_identity(problem, stack, rates)
+    check = slack_identity(problem, stack, rates)
     assert check.lhs.shape == (2,) and bool(jnp.all(check.lhs < 1e-14))
     assert check.verdict == "HOLDS"
-    wrong = lj.slack_identity(problem, stack, rates[::-1].copy())
+    wrong = slack_identity(problem, stack, rates[::-1].copy())
     assert wrong.verdict == "VIOLATED"
-    first = lj.slack_identity(problem, stack, rates, "first")
+    first = slack_identity(problem, stack, rates, "first")
     assert first.verdict == ("HOLDS" if sigma == "identity" else "VIOLATED")
     # What moved, by hand
     m = [w[2].T @ w[2] - w[1] @ w[1].T for w in (nets[0], nets[-1])]
@@ -368,17 +435,18 @@ def test_slack_along_descend():
     data = gf.Dataset(x, np.sign(x[:, :1]))
     problem = gf.Problem(data, gf.losses.logistic)
     traj = gf.descend(problem, net, 0.2, 50, save_every=1)
-    check = lj.slack_identity(problem, traj.net, 0.2)
+    check = slack_identity(problem, traj.net, 0.2)
     assert bool(jnp.all(check.lhs < 1e-12)) and check.verdict == "HOLDS"
-    bound = lj.slack_bound(problem, traj.net, 0.2)
+    bound = slack_bound(problem, traj.net, 0.2)
     np.testing.assert_allclose(bound.rhs, 2 * float(problem.risk(net)), rtol=1e-14)
     assert bound.verdict == "HOLDS" and bool(jnp.all(bound.lhs > 1e-5))
     before, after = (rows(traj.net, i).conserved()[1].matrix for i in (0, 50))
     assert bound.lhs[1] >= np.linalg.norm(np.asarray(after - before)) * (1 - 1e-12)
-    products = lj.product_bound(problem, traj.net, 0.2)
+    products = product_bound(problem, traj.net, 0.2)
+    slope = jax.jit(jax.grad(problem.risk))
     flat = [
         np.concatenate([np.ravel(g) for g in jax.tree.leaves(gradient)])
-        for gradient in (jax.grad(problem.risk)(rows(traj.net, t)) for t in range(50))
+        for gradient in (slope(rows(traj.net, t)) for t in range(50))
     ]
     expected = np.abs(sum(0.04 * np.outer(g, g) for g in flat))
     np.testing.assert_allclose(products.lhs, expected, rtol=1e-9, atol=1e-14)
@@ -389,7 +457,7 @@ def test_slack_along_descend():
 def test_slack_bound_asks_for_small_rates():
     problem, net = relu_problem("relu")
     stack = jax.tree.map(lambda w: jnp.stack([w, w]), net)
-    check = lj.slack_bound(problem, stack, 2.0)
+    check = slack_bound(problem, stack, 2.0)
     assert check.verdict == "ASSUMPTIONS NOT MET"
     assert "not rates of at most 1" in str(check)
 
