@@ -53,6 +53,9 @@ class BatchSizes(Training):
     """What is the same for all: epochs, as in the paper; steps; or Λ (forgetting)."""
     full_batch_rate: float | None = None
     """η of gradient descent, which forgets as much as that run; None for none."""
+    detach: bool = True
+    """Whether derivatives take the scale of batch normalisation as constant, as the paper
+    has it; torch's do not."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,8 @@ class Residual(Normalised):
 
     net: str = "RES-BN-3-50"
     """Architecture."""
+    rates: tuple[float, ...] = (0.01, 0.02)
+    """η at the start, rising; at 0.05 batches of 8 diverge."""
 
 
 SMOKE = {
@@ -123,6 +128,7 @@ def reference(settings: BatchSizes, samples: int) -> Recipe:
         rate=settings.rates[-1],
         weight_decay=settings.decays[-1],
         steps=steps,
+        detach=settings.detach,
     )
 
 
@@ -196,8 +202,9 @@ def by_decay(settings: BatchSizes, runs: xr.Dataset, name: str, source: str) -> 
 
 
 def low_but_fitting(name: str, run: xr.Dataset, full: float) -> list[Claim]:
-    """At its Λ the run is of low rank, and fits."""
-    statement = f"{name}, Λ={run['forgetting'].item():.3g}"
+    """After so many steps and at its Λ the run is of low rank, and fits."""
+    steps, exponent = run["steps"].item(), run["forgetting"].item()
+    statement = f"{name}, {steps} steps, Λ={exponent:.3g}"
     return [low_rank(statement, "ours", run, full), fits(statement, "ours", run)]
 
 
@@ -217,19 +224,19 @@ def draw_batches(settings: BatchSizes, runs: xr.Dataset) -> Figure:
         upper, lower = axes[:, -1]
         draw_run(upper, lower, of(runs, budget="full batch"), "0.3", "full batch")
     for upper in axes[0]:
-        if upper.lines:
-            upper.legend(fontsize="small", frameon=False)
+        upper.legend(fontsize="small", frameon=False)
     axes[0, 0].set_ylabel("average rank (1e-3)")
     axes[1, 0].set_ylabel("accuracy, train (—) and test (--)")
     return figure
 
 
 def draw_run(upper: Axes, lower: Axes, run: xr.Dataset, color: str, name: str) -> None:
-    """Its ranks, and its accuracies."""
+    """Its ranks, and its accuracies but for that of the first net, which is chance."""
     label = f"{name}, Λ={run['forgetting'].item():.3g}"
     banded(upper, part(run), average_rank(run), color=color, label=label)
+    shown = run.isel(save=slice(1, None))
     for accuracy, style in (("train_accuracy", "-"), ("test_accuracy", "--")):
-        banded(lower, part(run), run[accuracy], color=color, ls=style)
+        banded(lower, part(shown), shown[accuracy], color=color, ls=style)
 
 
 def reproduce(

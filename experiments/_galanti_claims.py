@@ -59,10 +59,12 @@ def of(runs: xr.Dataset, **fields: Any) -> xr.Dataset:
 
 
 def below(statement: str, source: str, low: xr.Dataset, high: xr.Dataset) -> Claim:
-    """The claim that one run ends at a lower rank than the other, from every seed."""
+    """The claim that one run ends at a lower rank than the other, from every seed; beside
+    the Λ of both, as without forgetting there is nothing to see."""
     ranks = [average_rank(run).isel(save=-1) for run in (low, high)]
+    exponents = " and ".join(f"{run['forgetting'].item():.3g}" for run in (low, high))
     return Claim(
-        statement=f"{statement}: largest difference of ranks",
+        statement=f"{statement} (Λ={exponents}): largest difference of ranks",
         source=source,
         measured=worst(ranks[0] - ranks[1]),
         high=-LEAST,
@@ -139,9 +141,12 @@ def table_of(runs: xr.Dataset, fields: Sequence[str]) -> str:
 
 def banded(ax: Axes, x: xr.DataArray, values: xr.DataArray, **style: Any) -> None:
     """The mean over the seeds, and the band of their range, over x; seeds of which there is
-    nothing are left out."""
+    nothing are left out, and of none there is but the label."""
     values = values.dropna("seed", how="all")
     if not values.sizes["seed"]:
+        if "label" in style:
+            style["label"] += ": none trained"
+        ax.plot([], [], **style)
         return
     ax.plot(x, values.mean("seed"), **style)
     band = (values.min("seed"), values.max("seed"))

@@ -123,8 +123,8 @@ def draw(settings: BatchSizes, runs: xr.Dataset) -> Figure:
             ranks, label = profile(run), f"B={size}, Λ={run['forgetting'].item():.3g}"
             banded(ax, ranks["layer"], ranks, color=f"C{i}", marker="o", ms=3, label=label)
         ax.set_title(f"equal {budget}, η={rate:g}", fontsize="medium")
+        ax.set_xticks(runs["layer"].values[:-1])
         ax.set_xlabel("layer")
-        if ax.lines:
-            ax.legend(fontsize="small", frameon=False)
+        ax.legend(fontsize="small", frameon=False)
     axes[0].set_ylabel("rank (1e-3)")
     return figure

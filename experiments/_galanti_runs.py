@@ -72,6 +72,8 @@ class Recipe:
     schedule: bool = True
     """Whether the rate falls as in the paper, or stays."""
     loss: Loss = "cross_entropy"
+    detach: bool = True
+    """Whether derivatives take the scale of batch normalisation, if any, as constant."""
 
     @property
     def learning_rate(self) -> gf.SteppedRate:
@@ -191,11 +193,14 @@ def stops_of(training: Training, images: Images, recipe: Recipe) -> tuple[np.nda
 def first_nets(training: Training, images: Images, recipe: Recipe) -> Any:
     """The net of each seed, drawn as torch does, stacked."""
     data = images.train.data
+    norm = gf.nets.batch_norm(detach=recipe.detach) if "-BN-" in recipe.net else None
 
     def first(seed: Any) -> gf.nets.AbstractNet:
         key = jr.fold_in(jr.key(seed), 0)
         sizes = data.dim, data.y.shape[1]
-        return gf.nets.architecture(recipe.net, *sizes, key=key, dtype=data.x.dtype)
+        return gf.nets.architecture(
+            recipe.net, *sizes, key=key, norm=norm, dtype=data.x.dtype
+        )
 
     return jax.vmap(first)(np.asarray(training.seeds))
 

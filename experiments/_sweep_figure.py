@@ -73,9 +73,8 @@ def _compare_times(ax: Axes, dataset: xr.Dataset) -> None:
     for depth, colour in _colours(dataset):
         if depth > 2:
             times = dataset["escape_log_time"].sel(depth=depth)
-            law = -(depth - 2) * np.log(dataset["init_scale"])
-            law, times = xr.broadcast(law, times)
-            ax.plot(law.values.ravel(), times.values.ravel(), ".", color=colour)
+            law = -(depth - 2) * np.log(dataset["init_scale"].values)
+            ax.plot(law, times.transpose("init_scale", "seed"), ".", color=colour)
     ax.axline((0, 0), slope=1, color="k", lw=0.8, ls=":", zorder=0)
     ax.set_xlabel(r"$(L - 2)\, \log 1/\|\theta_0\|$")
 

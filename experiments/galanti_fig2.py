@@ -4,8 +4,11 @@ The paper's protocol is one of equal epochs, where ranks fall with smaller batch
 larger rates. Smaller batches then make more steps, and decay forgets more of the initial
 weights: hence the same at equal steps, and at equal forgetting Λ = Σ 2ηλ/(1−β).
 
+At this size the ranks of small batches are far from low. A longer run at a larger rate
+needs true normalisation: `--no-detach --rates 0.1 --steps 264000 --budgets epochs`.
+
     python experiments/galanti_fig2.py [--smoke] [--budgets epochs steps forgetting]
-        [--epochs N] [--out DIR]
+        [--epochs N] [--steps N] [--no-detach] [--out DIR]
 
 writes the runs (runs.nc), the figure and claims.json.
 """

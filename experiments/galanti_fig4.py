@@ -3,7 +3,7 @@
 As Fig. 2, of RES-BN-L-H: blocks of two matrices with batch normalisation.
 
     python experiments/galanti_fig4.py [--smoke] [--budgets epochs steps forgetting]
-        [--epochs N] [--out DIR]
+        [--epochs N] [--steps N] [--no-detach] [--out DIR]
 
 writes the runs (runs.nc), the figure and claims.json.
 """

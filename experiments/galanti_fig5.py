@@ -5,7 +5,7 @@ with as much forgetting Λ = Σ 2ηλ/(1−β) as the smallest batches, which by
 argument, SGD's noise, should keep its rank.
 
     python experiments/galanti_fig5.py [--smoke] [--budgets epochs steps forgetting]
-        [--epochs N] [--out DIR]
+        [--epochs N] [--steps N] [--out DIR]
 
 writes the runs (runs.nc), the figure and claims.json.
 """

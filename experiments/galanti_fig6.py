@@ -4,7 +4,7 @@ The runs of Fig. 2, layer by layer: with large batches at a small rate all ranks
 otherwise the middle is below both ends, as in an encoder with a decoder.
 
     python experiments/galanti_fig6.py [--smoke] [--budgets epochs steps forgetting]
-        [--epochs N] [--out DIR]
+        [--epochs N] [--steps N] [--no-detach] [--out DIR]
 
 writes the runs (runs.nc), the figure and claims.json.
 """

@@ -4,7 +4,7 @@ The runs of Fig. 4, layer by layer: all matrices of the blocks have about the sa
 (The paper's caption says RES-5-500, its text RES-BN-5-500; here it is the latter, smaller.)
 
     python experiments/galanti_fig7.py [--smoke] [--budgets epochs steps forgetting]
-        [--epochs N] [--out DIR]
+        [--epochs N] [--steps N] [--no-detach] [--out DIR]
 
 writes the runs (runs.nc), the figure and claims.json.
 """

@@ -42,7 +42,8 @@ def test_work_precision(tmp_path):
 def test_sgd_step(tmp_path):
     (row,) = smoke("sgd_step", tmp_path)["rows"]
     times = row["microseconds"]
-    assert set(times) == {"bare", "single", "seeds", "bare_seeds"}
+    names = {"bare", "single", "seeds", "bare_seeds", "sharded"}
+    assert set(times) == set(row["processor_microseconds"]) == names
     assert all(0 < time < 1e6 for time in times.values())
     assert row["step"] == pytest.approx(times["single"] / times["bare"])
     assert row["seeds"] == pytest.approx(times["seeds"] / times["single"])
