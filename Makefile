@@ -25,17 +25,18 @@ FAST := $(PLAIN) --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_
 tests: .venv/installed-test
 	flags="$(FAST)"; \
 	XLA_FLAGS="$$flags" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null || flags="$(PLAIN)"; \
-	XLA_FLAGS="$$flags" $(BIN)/pytest -n 2 --dist loadfile
+	XLA_FLAGS="$$flags" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The figures and tables of the papers, and our sweep, into results/, or some of them:
-# make experiments-bantzis; SIZE=--smoke for a trial.
+# make experiments-bantzis; SIZE=--smoke for a trial, which mostly compiles.
 EXPERIMENTS := bantzis timor le_jegelka galanti sweep
 
 .PHONY: $(EXPERIMENTS:%=experiments-%)
 experiments: $(EXPERIMENTS:%=experiments-%)
 
 $(EXPERIMENTS:%=experiments-%): experiments-%: .venv/installed
-	for script in experiments/$*_*.py; do $(BIN)/python $$script $(SIZE) || exit 1; done
+	for script in experiments/$*_*.py; do \
+	  $(if $(SIZE),XLA_FLAGS=$(PLAIN)) $(BIN)/python $$script $(SIZE) || exit 1; done
 
 benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/work_precision.py

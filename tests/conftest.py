@@ -11,6 +11,21 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+# Files of few tests that take minutes each.
+LONG = (
+    "test_experiments",
+    "test_notebooks",
+    "test_sweep_engines",
+    "test_exact_kinks",
+    "test_escape_search",
+    "test_derivatives",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that no worker is left with one at the end."""
+    items.sort(key=lambda item: item.path.stem not in LONG)
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _fresh_caches():
