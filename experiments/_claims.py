@@ -85,6 +85,26 @@ def near(
     )
 
 
+def held(statement: str, source: str, violated: Any) -> Claim:
+    """The claim that a statement is violated in none of its entries."""
+    return Claim(
+        statement=f"{statement}, entries violated",
+        source=source,
+        measured=int(violated),
+        high=0,
+    )
+
+
+def violations(check: Any) -> Any:
+    """In how many entries a check of `gf.theory` applies and fails."""
+    return (check.applies & ~check.holds).sum()
+
+
+def unless(smoke: bool, value: Any) -> float | None:
+    """A number that a trial is too small for."""
+    return None if smoke else float(value)
+
+
 def table(claims: Sequence[Claim]) -> str:
     """A line for each claim: verdict, measured, expected, statement and source."""
     cells = [("verdict", "measured", "expected", "claim")]

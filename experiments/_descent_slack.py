@@ -3,19 +3,17 @@
 Le & Jegelka, first version, App. F.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from _claims import Claim
+from _claims import Claim, held, violations
 from _random_nets import separable
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 import gfdyn as gf
-from gfdyn.theory import Check, le_jegelka as lj
+from gfdyn.theory import le_jegelka as lj
 
 
 def descents(rates: tuple[float, ...], duration: float) -> tuple[xr.Dataset, list[Claim]]:
@@ -90,18 +88,3 @@ def _slack(
         return found, jnp.max(jnp.stack(moved), axis=0)
 
     return jax.vmap(descended)(rates)
-
-
-def held(statement: str, source: str, number: Any) -> Claim:
-    """How often a check is violated: never."""
-    return Claim(
-        statement=f"{statement}, entries violated",
-        source=source,
-        measured=int(number),
-        high=0,
-    )
-
-
-def violations(check: Check) -> Int[Array, ""]:
-    """In how many entries it applies and fails."""
-    return jnp.sum(check.applies & ~check.holds)

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim
 from _galanti_claims import (
@@ -29,6 +28,7 @@ from _galanti_claims import (
 )
 from _galanti_runs import Budget, Recipe, Training, samples_of, train_all, under
 from _output import write
+from _settings import read_settings
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -258,9 +258,7 @@ def reproduce(
         arguments: those of the command line; `sys.argv` if None.
         make_claims, draw: what it claims and shows; of batch sizes, rates and decays.
     """
-    settings = tyro.cli(kind, description=description, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **smoke)
+    settings = read_settings(kind, description, smoke, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     runs = train_under_budgets(settings)

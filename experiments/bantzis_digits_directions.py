@@ -20,10 +20,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim, near
 from _output import write
+from _settings import read_settings
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
@@ -66,9 +66,7 @@ SMOKE = {"depths": (3,), "starts": 8, "steps": 500, "samples": 100}
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     images = gf.data.digits(settings.samples, dtype="float64")

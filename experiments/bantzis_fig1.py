@@ -25,7 +25,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim
 from _image_training import (
@@ -43,6 +42,7 @@ from _image_training import (
 )
 from _output import write
 from _plateau_claims import plateau_claims, second_plateau
+from _settings import read_settings
 from matplotlib.figure import Figure
 
 import gfdyn as gf
@@ -101,9 +101,7 @@ SMOKE = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figures and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     problem = make_problem(settings)

@@ -23,11 +23,11 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import tyro
 import xarray as xr
 from _circle_figures import SUCCESS, draw, draw_all, success
 from _claims import Claim, near
 from _output import write
+from _settings import read_settings
 from tqdm import tqdm
 
 import gfdyn as gf
@@ -97,9 +97,7 @@ SMOKE = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figures and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     problem = gf.Problem(gf.data.circle(8), gf.losses.squared, reduction="sum")

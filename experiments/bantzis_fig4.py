@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import jax
-import tyro
 import xarray as xr
 from _claims import Claim
 from _image_training import (
@@ -28,6 +27,7 @@ from _image_training import (
     train,
 )
 from _output import write
+from _settings import read_settings
 
 
 DEPTH = 4
@@ -54,9 +54,7 @@ SMOKE = {"data": "digits", "samples": 600, "width": 32, "epochs": 200, "seeds": 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", settings.dtype == "float64")
     started = time.perf_counter()
     problem = make_problem(settings)

@@ -19,10 +19,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim, near
 from _output import write
+from _settings import read_settings
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
@@ -51,9 +51,7 @@ SMOKE = {"angles": 33, "depths": 4}
 
 def main(arguments: list[str] | None = None) -> int:
     """Compute, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     circle = gf.Problem(gf.data.circle(8), gf.losses.squared, reduction="sum")

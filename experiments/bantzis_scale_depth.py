@@ -23,7 +23,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim, near
 from _first_escape import (
@@ -38,6 +37,7 @@ from _first_escape import (
 )
 from _output import write
 from _scale_depth_figure import draw, table
+from _settings import read_settings
 from tqdm import tqdm
 
 import gfdyn as gf
@@ -84,9 +84,7 @@ SAVES = 1024
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     check(settings.log_norms)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()

@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 
 import jax
-import tyro
 import xarray as xr
 from _claims import Claim
 from _galanti_claims import (
@@ -34,6 +33,7 @@ from _galanti_claims import (
 )
 from _galanti_runs import Recipe, Training, samples_of, train_all
 from _output import write
+from _settings import read_settings
 from matplotlib.figure import Figure
 
 
@@ -73,9 +73,7 @@ SMOKE = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     runs = train_all(settings, recipes(settings))

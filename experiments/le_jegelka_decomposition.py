@@ -18,11 +18,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 import xarray as xr
-from _claims import Claim
+from _claims import Claim, held, violations
 from _output import write
 from _random_nets import normal_net
+from _settings import read_settings
 from matplotlib.figure import Figure
 
 import gfdyn as gf
@@ -57,9 +57,7 @@ BLOCKS = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     rng = np.random.default_rng(0)
@@ -172,15 +170,7 @@ def failures(net: gf.nets.MLP, settings: Settings, rng: np.random.Generator) -> 
         ("E10: equal subdifferentials off kinks", "Lemma 8", lemma),
         ("E10: as printed: and on kinks", "corrected version, Lemma 8", printed),
     ]
-    return [
-        Claim(
-            statement=f"{statement}, entries violated",
-            source=source,
-            measured=int(np.sum(np.asarray(check.applies) & ~np.asarray(check.holds))),
-            high=0,
-        )
-        for statement, source, check in rows
-    ]
+    return [held(statement, source, violations(check)) for statement, source, check in rows]
 
 
 def draw(data: xr.Dataset) -> Figure:

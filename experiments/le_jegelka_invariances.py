@@ -21,12 +21,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 import xarray as xr
 from _architectures import NAMES, build, controls
 from _claims import Claim
 from _drift_law import drift_claims
 from _output import write
+from _settings import read_settings
 from jaxtyping import Array, Int
 from matplotlib.figure import Figure
 
@@ -99,9 +99,7 @@ class OneOf(gf.losses.AbstractLoss):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     rows = [

@@ -21,12 +21,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim, near
 from _generic_nets import generic, generic_claims
 from _neuron_classes import FIRST, class_claims, classes
 from _output import write
+from _settings import read_settings
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
@@ -57,9 +57,7 @@ SMOKE = {"t1": 20.0, "rtol": 1e-10, "seeds": 1, "length": 8.0}
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     data = {

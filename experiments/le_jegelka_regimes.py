@@ -21,12 +21,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 import xarray as xr
-from _claims import Claim, near
-from _descent_slack import held, violations
+from _claims import Claim, held, near, violations
 from _output import write
 from _random_nets import normal_net, separable
+from _settings import read_settings
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
@@ -54,9 +53,7 @@ SMOKE = {"length": 8.0}
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     data, claims = {}, []

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim, near
 from _output import write
+from _settings import read_settings
 from _sweep_figure import draw, table
 
 import gfdyn as gf
@@ -82,9 +82,7 @@ SMOKE = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the sweeps, and write data, reports, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     # JAX keeps compiled programs in one folder a process.
     configure(settings.out / settings.data[0] / "cache", x64=True)
     started = time.perf_counter()

@@ -19,11 +19,11 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim, near
 from _least_norm import Case, cases
 from _output import write
+from _settings import read_settings
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
@@ -66,9 +66,7 @@ SMOKE = {"depths": (3,), "names": ("T5-a",), "width": 4, "starts": 8, "decay": 0
 
 def main(arguments: list[str] | None = None) -> int:
     """Search, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     chosen = [case for case in cases() if case.name in settings.names]

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim, near
 from _output import write
+from _settings import read_settings
 from _two_neurons import (
     frequent,
     losses,
@@ -74,9 +74,7 @@ SMOKE = {"repeats": 48, "runs": 480, "learning_rate": 1e-3, "epochs": 100_000}
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     problem = make_problem()

@@ -18,10 +18,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim, near
 from _output import write
+from _settings import read_settings
 from _two_neurons import frequent, on_each
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -54,9 +54,7 @@ class Settings:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figures and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, runs=400)
+    settings = read_settings(Settings, __doc__, {"runs": 400}, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     phi = math.radians(settings.phi)

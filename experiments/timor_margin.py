@@ -20,11 +20,11 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim
 from _least_norm import Case, cases
 from _output import write
+from _settings import read_settings
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
@@ -68,9 +68,7 @@ GRID = 60
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     chosen = [case for case in cases() if case.name in settings.names]

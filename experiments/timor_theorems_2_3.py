@@ -19,10 +19,10 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import tyro
 import xarray as xr
 from _claims import Claim
 from _output import write
+from _settings import read_settings
 from _theorem_claims import (
     ZERO,
     claims_on_tallies,
@@ -88,9 +88,7 @@ SMOKE = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run, and write data, figure and claims."""
-    settings = tyro.cli(Settings, description=__doc__, args=arguments)
-    if settings.smoke:
-        settings = dataclasses.replace(settings, **SMOKE)
+    settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
     tallies: dict[str, np.ndarray] = {}

@@ -50,7 +50,7 @@ SUCCESSES = ("successful", "stopped")
 
 def is_ok(result: Any) -> bool:
     """Whether a concrete result is a success: the end reached, or a stop condition met."""
-    return any(bool(result == result_named(name)) for name in SUCCESSES)
+    return name_of(result) in SUCCESSES
 
 
 def choose(condition: Bool[Array, ""], a: Any, b: Any) -> Any:

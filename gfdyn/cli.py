@@ -35,7 +35,7 @@ from .nets import MLP
 from .solvers import Adaptive, ExactKinks
 from .sweeps._build import draw_net, load_dataset
 from .sweeps._commands import Report, Sweep, expand, run_sweep, write_report
-from .sweeps._settings import DataName, LossName
+from .sweeps._settings import NUM_SAMPLES, DataName, LossName
 
 
 SolverName = Literal["adaptive", "exact"]
@@ -271,9 +271,9 @@ def _dataset(setup: Setup) -> Dataset:
     if setup.data == "mnist" and setup.path is None:
         raise ValueError("--data mnist needs --path FILE; nothing is downloaded.")
     if setup.data == "digits" and samples is not None:
-        samples = min(samples, 1797)
+        samples = min(samples, NUM_SAMPLES["digits"])
     if setup.data == "circle":
-        samples = 8
+        samples = None
     return load_dataset(setup.data, samples, setup.seed, setup.dtype, setup.path)
 
 

@@ -34,9 +34,9 @@ def localise(
     """The step cut at its first event, where that gets further than a smaller step would,
     or where one insists.
 
-    The event is found on the dense output, so that the method keeps its
-    order. The velocities of z on both sides of a kink decide: the gate flips, or, where
-    both lead back, slides.
+    The event is found on the dense output, so that the method keeps its order. The
+    velocities of z on both sides of a kink decide: the gate flips, or, where both lead
+    back, slides.
     """
     decide = constant(span)
     reached, let_go = decide.first_release(decide.first_crossing())

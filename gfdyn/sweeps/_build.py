@@ -14,7 +14,7 @@ from .. import data, losses
 from .._problem import Problem
 from ..data import Dataset
 from ..nets import MLP, scaled_to_norm
-from ._settings import DataName, Point, ProblemSettings
+from ._settings import NUM_SAMPLES, DataName, Point, ProblemSettings
 
 
 # Streams of a seed, one for each use; those of the command line.
@@ -26,8 +26,6 @@ def has_doubles() -> bool:
     return jax.dtypes.canonicalize_dtype(float) == jnp.float64
 
 
-# Images are slow to read, and the points of a sweep often share them.
-@functools.lru_cache(maxsize=1)
 def make_problem(settings: ProblemSettings, dtype: str) -> Problem:
     """The problem that the settings describe."""
     dataset = load_dataset(
@@ -41,13 +39,15 @@ def make_problem(settings: ProblemSettings, dtype: str) -> Problem:
     return Problem(dataset, getattr(losses, settings.loss_name))
 
 
+# Images are slow to read, and the points of a sweep often share them.
+@functools.lru_cache(maxsize=1)
 def load_dataset(
     name: DataName,
     samples: int | None,
     seed: int,
     dtype: str,
     path: str | os.PathLike | None = None,
-    teacher: Sequence[int] = (10, 5, 1),
+    teacher: tuple[int, ...] = ProblemSettings.teacher,
 ) -> Dataset:
     """The data set of this name; with its default number of samples if that is None."""
     key = _key(seed, _DATA)
@@ -57,9 +57,10 @@ def load_dataset(
     if name == "mnist":
         assert path is not None
         return data.mnist(path, samples, key=drawn, dtype=dtype)
+    number = NUM_SAMPLES[name] if samples is None else samples
     if name == "circle":
-        return data.circle(8 if samples is None else samples, dtype=dtype)
-    return data.teacher(300 if samples is None else samples, teacher, key=key, dtype=dtype)
+        return data.circle(number, dtype=dtype)
+    return data.teacher(number, teacher, key=key, dtype=dtype)
 
 
 def make_net(point: Point, dtype: str) -> MLP:

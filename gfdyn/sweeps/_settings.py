@@ -16,7 +16,8 @@ from ._fields import conform, require
 DataName = Literal["digits", "circle", "teacher", "mnist"]
 LossName = Literal["squared", "logistic", "exponential", "cross_entropy"]
 _IMAGES = ("digits", "mnist")
-_DIGITS = 1797
+# How many samples there are; or are made, of what is synthetic.
+NUM_SAMPLES = {"digits": 1797, "mnist": 60_000, "circle": 8, "teacher": 300}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,8 +53,9 @@ class ProblemSettings:
             fits = n is None or n % 2 == 0
             require(fits, "problem.samples", n, "must be even on the circle.")
         if self.data == "digits":
-            fits = n is None or n <= _DIGITS
-            require(fits, "problem.samples", n, f"exceeds the {_DIGITS} digits there are.")
+            most = NUM_SAMPLES["digits"]
+            fits = n is None or n <= most
+            require(fits, "problem.samples", n, f"exceeds the {most} digits there are.")
         fits = len(self.teacher) >= 2 and min(self.teacher) >= 1
         remedy = "must list 2 or more positive widths, as [10, 5, 1]."
         require(fits, "problem.teacher", list(self.teacher), remedy)
@@ -76,8 +78,7 @@ class ProblemSettings:
     @property
     def num_samples(self) -> int:
         """How many samples, with the default filled in; of MNIST at most."""
-        all_of_them = {"digits": _DIGITS, "mnist": 60_000, "circle": 8, "teacher": 300}
-        return all_of_them[self.data] if self.samples is None else self.samples
+        return NUM_SAMPLES[self.data] if self.samples is None else self.samples
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
