@@ -22,10 +22,14 @@ PLAIN := --xla_backend_optimization_level=0
 FAST := $(PLAIN) --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 \
   --xla_disable_hlo_passes=hlo-verifier,simplify-while-loops,while-loop-invariant-code-motion
 
+# Many programs are compiled more than once, in other files, processes or runs.
+CACHE := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.jax_cache \
+  JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
+
 tests: .venv/installed-test
 	flags="$(FAST)"; \
 	XLA_FLAGS="$$flags" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null || flags="$(PLAIN)"; \
-	XLA_FLAGS="$$flags" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(CACHE) XLA_FLAGS="$$flags" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The figures and tables of the papers, and our sweep, into results/, or some of them:
 # make experiments-bantzis; SIZE=--smoke for a trial, which mostly compiles.
@@ -48,7 +52,7 @@ format: .venv/installed-test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv results .pytest_cache .ruff_cache
+	rm -rf .venv results .jax_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

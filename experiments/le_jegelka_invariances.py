@@ -12,6 +12,7 @@ writes invariances.nc, the figure and claims.json.
 """
 
 import dataclasses
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ from _output import write
 from _settings import read_settings
 from jaxtyping import Array, Int
 from matplotlib.figure import Figure
+from tqdm import tqdm
 
 import gfdyn as gf
 
@@ -102,12 +104,12 @@ def main(arguments: list[str] | None = None) -> int:
     settings = read_settings(Settings, __doc__, SMOKE, arguments)
     jax.config.update("jax_enable_x64", True)
     started = time.perf_counter()
-    rows = [
-        row
-        for name in settings.architectures
-        for activation in settings.activations
-        for row in flows(settings, name, activation)
-    ]
+    rows = []
+    nets = list(itertools.product(settings.architectures, settings.activations))
+    for name, activation in tqdm(nets, desc="nets", disable=settings.smoke):
+        rows += flows(settings, name, activation)
+        # Each net has programs of its own; all of them are more than XLA has room for.
+        jax.clear_caches()
     table = as_dataset(settings, rows)
     claims = table_claims(settings, rows)
     if not settings.smoke:

@@ -190,6 +190,7 @@ ORDER = (
     "sweeps._lanes",
     "sweeps._flow_runs",
     "sweeps._descent_runs",
+    "sweeps._programs",
     "sweeps._compute",
     "sweeps._worker",
     "sweeps._engines",

@@ -15,6 +15,7 @@ from .._trajectory import Trajectory
 from . import _descent_runs, _flow_runs
 from ._lanes import each_lane, stack, unstack
 from ._plan import PointBatch
+from ._programs import make_room
 from ._settings import DescentSettings, Recipe
 from ._store import Store
 
@@ -45,6 +46,7 @@ def compute_batch(store: Store, batch: PointBatch) -> list[PointOutcome]:
     A batch that was interrupted goes on from its last checkpoint, to the last bit as if
     it had not been.
     """
+    make_room()
     built, outcomes = [], []
     runs = _descent_runs if _is_descent(batch) else _flow_runs
     for digest, point in zip(batch.digests, batch.points, strict=True):
