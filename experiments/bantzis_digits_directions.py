@@ -61,7 +61,7 @@ class Settings:
     """Folder to write to."""
 
 
-SMOKE = {"depths": (3,), "starts": 8, "steps": 500, "samples": 100}
+SMOKE = {"depths": (3,), "starts": 6, "steps": 300, "samples": 60}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -69,7 +69,7 @@ class Settings:
     """Folder to write to."""
 
 
-SMOKE = {"repeats": 48, "runs": 480, "learning_rate": 1e-3, "epochs": 100_000}
+SMOKE = {"repeats": 48, "runs": 288, "learning_rate": 2e-3, "epochs": 50_000}
 
 
 def main(arguments: list[str] | None = None) -> int:

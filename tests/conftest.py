@@ -35,6 +35,23 @@ def _fresh_caches():
 
 
 @pytest.fixture
+def compilation_cache():
+    """The cache of compiled programs as it is, again after the test."""
+    names = [
+        f"jax_{name}"
+        for name in (
+            "compilation_cache_dir",
+            "persistent_cache_min_compile_time_secs",
+            "persistent_cache_min_entry_size_bytes",
+        )
+    ]
+    before = {name: getattr(jax.config, name) for name in names}
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture
 def unhooked():
     """Without the type checker of the tests, as users run it."""
     jaxtyping.config.update("jaxtyping_disable", True)

@@ -11,6 +11,7 @@ import gfdyn as gf
 
 T1 = 12.0
 RTOL = 1e-9
+SAVES = np.linspace(0, T1, 25)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,14 @@ def theirs():
 @pytest.fixture(scope="module")
 def traj(theirs):
     problem, start, _ = theirs
-    return solved(problem, start, ts=jnp.linspace(0, T1, 25))
+    return solved(problem, start, ts=SAVES)
+
+
+@pytest.fixture(scope="module")
+def short(theirs):
+    """With a short log, and accepted steps."""
+    problem, start, _ = theirs
+    return solved(problem, start, ts=gf.AcceptedSteps(16), kinks=5)
 
 
 def ours(problem, start):
@@ -35,9 +43,12 @@ def ours(problem, start):
     return flow, net
 
 
-def solved(problem, start, kinks=500, **options):
-    flow, net = ours(problem, start)
-    solver = gf.solvers.ExactKinks(rtol=RTOL)
+def solved(problem, start, **options):
+    return follow(*ours(problem, start), **options)
+
+
+def follow(flow, net, kinks=500, rtol=RTOL, **options):
+    solver = gf.solvers.ExactKinks(rtol=rtol)
     return gf.solve(flow, net, t1=T1, solver=solver, kinks=kinks, **options)
 
 
@@ -108,20 +119,16 @@ def test_time_spent_sliding_is_that_of_the_events(traj):
     assert total.max() > 0.1 * T1
 
 
-def test_a_full_log_says_what_it_lost(theirs, traj):
-    problem, start, _ = theirs
-    all_of_them = kinks_of(traj)
-    few = kinks_of(solved(problem, start, ts=traj.ts, kinks=5))
+def test_a_full_log_says_what_it_lost(traj, short):
+    all_of_them, few = kinks_of(traj), kinks_of(short)
     assert few.time.shape == (5,)
     assert int(few.num_lost) == len(all_of_them.time) - 5
     assert np.array_equal(few.time, all_of_them.time[:5])
 
 
-def test_accepted_steps_keep_the_gates(theirs, traj):
-    problem, start, _ = theirs
-    steps = solved(problem, start, ts=gf.AcceptedSteps(16))
-    gates = kinks_of(steps).gates[0]
-    assert gates.shape == (len(steps.ts), 12, 8)
+def test_accepted_steps_keep_the_gates(traj, short):
+    gates = kinks_of(short).gates[0]
+    assert gates.shape == (len(short.ts), 12, 8)
     assert np.allclose(gates[-1], kinks_of(traj).gates[0][-1], atol=1e-9)
 
 
@@ -140,18 +147,17 @@ def test_a_batch_keeps_a_log_each(theirs):
     problem, start, _ = theirs
     flow, net = ours(problem, start)
     nets = jax.tree.map(lambda w: jnp.stack([w, 0.9 * w]), net)
-    solver = gf.solvers.ExactKinks(rtol=1e-6)
 
     def events(net):
-        kinks = kinks_of(gf.solve(flow, net, ts=[1.0], kinks=50, solver=solver))
+        kinks = kinks_of(follow(flow, net, rtol=1e-6, ts=SAVES))
         return kinks.time, kinks.unit
 
     times, units = jax.vmap(events)(nets)
     for i in range(2):
         one = jax.tree.map(lambda w, i=i: w[i], nets)
-        kinks = kinks_of(gf.solve(flow, one, ts=[1.0], kinks=50, solver=solver))
+        kinks = kinks_of(follow(flow, one, rtol=1e-6, ts=SAVES))
         number = len(kinks.time)
-        assert 0 < number < 50 and np.all(np.isnan(times[i][number:]))
+        assert 0 < number < 500 and np.all(np.isnan(times[i][number:]))
         assert np.allclose(times[i][:number], kinks.time, rtol=1e-9)
         assert np.array_equal(units[i][:number], kinks.unit)
 

@@ -54,7 +54,7 @@ def test_defaults(smooth):
     }
 
 
-@pytest.mark.parametrize("capacity", [4, 8, 64, 1000])
+@pytest.mark.parametrize("capacity", [4, 64, 1000])
 def test_accepted_steps_are_thinned(capacity):
     problem, net = all_active(3, noise=0.3)
     net = gf.nets.scaled_to_norm(net, 1e-3)
@@ -68,9 +68,10 @@ def test_accepted_steps_are_thinned(capacity):
     # Intervals add up to the time, whichever rows were dropped.
     total = np.logaddexp.accumulate(np.asarray(traj.log_interval))
     np.testing.assert_allclose(total, log_time[1:], rtol=1e-10)
-    again = gf.solve(flow, net, ts=traj.ts[1:], solver=solver)
-    for i in (len(ts) // 2, len(ts) - 1):
-        assert distance(rows(traj.net, i), rows(again.net, i - 1)) <= 1e-9
+    some = [len(ts) // 2, len(ts) - 1]
+    again = gf.solve(flow, net, ts=traj.ts[jnp.asarray(some)], solver=solver)
+    for i, row in enumerate(some):
+        assert distance(rows(traj.net, row), rows(again.net, i)) <= 1e-9
 
 
 def test_records_are_measured_at_the_saves(smooth):
@@ -79,9 +80,11 @@ def test_records_are_measured_at_the_saves(smooth):
         "risk": gf.diagnostics.risk,
         "top": functools.partial(gf.diagnostics.singular_values, k=1),
     }
-    traj = gf.solve(gf.GradientFlow(problem), net, ts=[0.0, 1.0, 2.0], record=record)
-    assert traj.records["risk"].shape == (3,) and traj.records["top"].shape == (3, 2, 1)
-    for i in range(3):
+    # In the program of the defaults
+    traj = gf.solve(gf.GradientFlow(problem), net, t1=2.0, record=record)
+    assert traj.records["risk"].shape == (101,)
+    assert traj.records["top"].shape == (101, 2, 1)
+    for i in (0, 50, 100):
         w1, w2 = (np.asarray(w[i]) for w in traj.net.weights)
         out = np.maximum(problem.data.x @ w1.T, 0) @ w2.T
         risk = 0.5 * ((out - problem.data.y) ** 2).sum(axis=1).mean()
@@ -103,7 +106,7 @@ class TestStops:
         net = gf.nets.scaled_to_norm(net, 1e-20)
         flow = gf.EscapeFlow(problem, localized=True)
         stop = [gf.stopping.RiskBelow(-1e9), gf.stopping.RadiusAbove(1e-3)]
-        traj = gf.solve(flow, net, t1=jnp.inf, stop=stop)
+        traj = gf.solve(flow, net, t1=jnp.inf, stop=stop, solver=tight())
         assert traj.stopped_by == "RadiusAbove" and traj.log_radius[-1] >= np.log(1e-3)
 
     def test_gradient_below_waits_for_the_gradient_to_grow(self):
@@ -111,7 +114,8 @@ class TestStops:
         problem, net = all_active(3)
         net = gf.nets.scaled_to_norm(net, 1e-8)
         stop = gf.stopping.GradientBelow(1e-3)
-        traj = gf.solve(gf.EscapeFlow(problem), net, t1=jnp.inf, stop=stop)
+        flow = gf.EscapeFlow(problem)
+        traj = gf.solve(flow, net, t1=jnp.inf, stop=stop, solver=tight())
         assert traj.stopped_by == "GradientBelow"
         assert traj.final_risk <= 1e-3 * traj.initial_risk
 
@@ -130,7 +134,9 @@ class TestStops:
     def test_ends_without_a_stop_if_none_is_met(self, smooth):
         problem, net = smooth
         stop = gf.stopping.RiskBelow(-1.0)
-        traj = gf.solve(gf.GradientFlow(problem), net, t1=0.5, stop=stop)
+        # As accepted steps, in the program of the first test
+        saves = gf.AcceptedSteps()
+        traj = gf.solve(gf.GradientFlow(problem), net, t1=0.5, ts=saves, stop=stop)
         assert traj.result == gf.RESULTS.successful and traj.stopped_by is None
 
 

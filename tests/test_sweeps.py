@@ -485,15 +485,6 @@ def test_zipped_axes_share_a_dim(descents, tmp_path):
     assert found.problem_seed.values.tolist() == [3, 4]
 
 
-@pytest.fixture
-def compilation_cache():
-    """As it is without one, again after the test."""
-    yield
-    jax.config.update("jax_compilation_cache_dir", None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
-
-
 def test_commands(descents, tmp_path, capsys, compilation_cache):
     file, out = tmp_path / "spec.toml", tmp_path / "out"
     S.write_spec(DESCENTS, file)

@@ -547,7 +547,7 @@ def test_negative_entries_are_named():
 # --- Proposition 2.2: the explosion ---------------------------------------------------
 
 
-@pytest.mark.parametrize("depth", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("depth", [2, 3, 6])
 def test_explosion(depth):
     """A localized run from ‖θ‖ = e^-5, all gates open, to 1e-8; the printed law fails."""
     problem, net = all_active(depth)
