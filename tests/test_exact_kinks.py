@@ -327,6 +327,20 @@ def test_example_one_ends_at_its_exact_speeds():
     assert 0.5 in seen
 
 
+def test_a_direction_at_rest_can_be_waited_for():
+    """Small neurons die out around it, and kinks of products of two of them are left by
+    rounding alone: to be put back on them would move the weights by more than rtol."""
+    problem = gf.Problem(gf.data.circle(8), gf.losses.squared, reduction="sum")
+    flow = gf.EscapeFlow(problem, localized=True)
+    solver = gf.solvers.ExactKinks(rtol=1e-8)
+    # All of them stalled, from tau = 140 to 340.
+    for seed in (4, 5, 6, 9):
+        net = gf.nets.MLP([2, 8, 8, 1], key=jax.random.key(seed))
+        traj = gf.solve(flow, net, t1=1500.0, ts=[1500.0], solver=solver)
+        assert abs(-float(traj.final_risk) - (np.sqrt(2) - 1)) <= 1e-9
+        assert int(traj.stats["num_steps"]) <= 1000
+
+
 def test_chatter_is_gone():
     """Where Adaptive's energy identity fails by per cents, this one's holds."""
     problem, net = sliding()

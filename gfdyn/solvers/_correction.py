@@ -34,7 +34,7 @@ from ._gates import (
 )
 from ._settle import settle
 from ._sliding import Motion, back_to_kinks, constant
-from ._span import Outcome, Span
+from ._span import CREEP, Outcome, Span
 
 
 # The part of the tolerance that is for errors made at kinks.
@@ -241,13 +241,14 @@ def _time_wrong(
     return jnp.max(jnp.stack(times_wrong))
 
 
-def _wrong_sides(z: Sites, after: GateState) -> Mask:
-    """The sites that are beyond their kinks after all: by more than rounding, and than
-    those that slide on the same sample are off theirs."""
+def _wrong_sides(z: Sites, after: GateState, allowed: float = 1.0) -> Mask:
+    """The sites that are beyond their kinks after all: by more than rounding (times
+    `allowed`), and than those that slide on the same sample are off theirs."""
 
     def beyond(watched: Array, on: Array, slides: Array, now: Array) -> Array:
         off = jnp.max(jnp.abs(now), axis=1, keepdims=True, where=slides, initial=0.0)
-        return watched & (jnp.where(on, now, -now) < -jnp.maximum(rounding_of(now), off))
+        furthest = jnp.maximum(allowed * rounding_of(now), off)
+        return watched & (jnp.where(on, now, -now) < -furthest)
 
     watched = without(after.frozen, after.sliding)
     return per_layer(beyond, watched, after.on, after.sliding, z)
@@ -281,10 +282,10 @@ def _put_back(
     How far that is counts as an error if this step has taken them there, and so does the
     time for which they were there; but not if nothing has crossed in it: then only that
     sliding sites were put back on their kinks has moved them along. Those that were there
-    before are only put back if they are near.
+    before, or within what they may creep on by in a step, are only put back if near.
     """
     flow = span.flow
-    before = _wrong_sides(span.first.z, after)
+    before = _wrong_sides(span.first.z, after, 1 / CREEP)
     fresh = without(wrong, before)
     has_fresh = any_of(fresh)
     chosen = per_layer(lambda f, w: jnp.where(has_fresh, f, w), fresh, wrong)

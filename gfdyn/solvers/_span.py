@@ -32,7 +32,7 @@ _PARTS = 4
 # How far beyond its range a gate may stand by rounding, as a power of the precision.
 _OPENNESS_POWER = 2 / 3
 # The factor by which z may creep on in a step if it is beyond its kink already.
-_CREEP = 2.0
+CREEP = 2.0
 
 
 class Allowance(eqx.Module):
@@ -118,7 +118,7 @@ class Span(eqx.Module):
         ) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
             rounding = rounding_of(before)
-            allowed = jnp.minimum(_CREEP * sign * before, -rounding)
+            allowed = jnp.minimum(CREEP * sign * before, -rounding)
             allowed = jnp.where(stranded, -rounding, allowed)
             allowed = jax.lax.stop_gradient(allowed)
             return jnp.where(watched, sign * now - allowed, jnp.inf)
