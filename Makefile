@@ -44,6 +44,7 @@ $(EXPERIMENTS:%=experiments-%): experiments-%: .venv/installed
 
 benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/work_precision.py
+	$(BIN)/python benchmarks/digits.py
 	$(BIN)/python benchmarks/sgd_step.py
 	$(BIN)/python benchmarks/sweeps.py
 

@@ -66,9 +66,12 @@ def _layer_gaps(here: AbstractNet, there: AbstractNet) -> Float[Array, " layers"
 
 def _interpolate(traj: Trajectory, ts: Array):
     """The nets of a trajectory at other times, linear between its saves."""
-    after = jnp.clip(jnp.searchsorted(traj.ts, ts), 1, len(traj.ts) - 1)
-    before = after - 1
-    weight = (ts - traj.ts[before]) / (traj.ts[after] - traj.ts[before])
+    last = len(traj.ts) - 1
+    before = jnp.clip(jnp.searchsorted(traj.ts, ts) - 1, 0, max(last - 1, 0))
+    after = jnp.minimum(before + 1, last)
+    # Of a single save, or of two at one time, there is nothing to interpolate.
+    length = traj.ts[after] - traj.ts[before]
+    weight = (ts - traj.ts[before]) / jnp.where(length > 0, length, 1.0)
 
     def between(rows: Array) -> Array:
         w = weight.reshape(-1, *[1] * (rows.ndim - 1))

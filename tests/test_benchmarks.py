@@ -39,6 +39,16 @@ def test_work_precision(tmp_path):
 
 
 @pytest.mark.slow
+def test_digits(tmp_path):
+    rows = smoke("digits", tmp_path)["rows"]
+    methods = ["ExactKinks", "ExactKinks, Bosh3", "Adaptive"]
+    assert [row["method"] for row in rows] == methods
+    for row in rows:
+        assert 0 < row["error"] <= 1e-3
+        assert row["evaluations"] > row["steps"] > 1
+
+
+@pytest.mark.slow
 def test_sgd_step(tmp_path):
     (row,) = smoke("sgd_step", tmp_path)["rows"]
     times = row["microseconds"]

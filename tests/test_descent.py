@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fixtures import all_active, float_dtypes, tight
+from fixtures import all_active, distance, float_dtypes, tight
 
 import gfdyn as gf
 
@@ -132,6 +132,17 @@ def test_arguments(teacher, kwargs, message):
     given = dict(optimizer=0.1, steps=10) | kwargs
     with pytest.raises(ValueError, match=message):
         gf.descend(teacher, net, **given)
+
+
+def test_distance_of_single_saves():
+    problem, net = all_active(2, noise=0.3)
+    ends = [
+        gf.solve(gf.GradientFlow(problem), net, 1.0, ts=[1.0], solver=tight(rtol))
+        for rtol in (1e-3, 1e-9)
+    ]
+    gap = gf.distance(*ends)
+    wanted = distance(ends[0].final, ends[1].final) * float(gf.nets.norm(ends[1].final))
+    np.testing.assert_allclose(gap.total, [wanted], rtol=1e-9)
 
 
 def test_distance_refuses_what_cannot_be_compared():
