@@ -10,54 +10,42 @@ trajectories of every method, and only a tight tolerance tells which is the flow
 writes `digits.json`, with the machine and the versions.
 """
 
-import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import diffrax as dfx
 import jax
-import jax.numpy as jnp
-import numpy as np
 import tyro
-from _machine import machine
+from _digits import digits_flow
+from _report import write_report
 from tqdm import tqdm
 
 import gfdyn as gf
-from gfdyn._serialise import replace_atomically
 
 
 PACKAGES = ("jax", "diffrax", "equinox", "numpy")
-METHODS = {
-    "ExactKinks": gf.solvers.ExactKinks(5e-6),
-    "ExactKinks, Bosh3": gf.solvers.ExactKinks(5e-6, method=dfx.Bosh3()),
-    "Adaptive": gf.solvers.Adaptive(rtol=1e-6),
-}
-TIGHT = gf.solvers.ExactKinks(1e-7)
 
 
-def draw(seed: int, samples: int, width: int) -> tuple[gf.GradientFlow, gf.nets.MLP]:
-    """The flow, and a net with entries of N(0, 1/fan-in)/2."""
-    problem = gf.Problem(gf.data.digits(samples), gf.losses.cross_entropy)
-    rng = np.random.default_rng(seed)
-    widths = (64, width, width, width, 10)
-    shapes = zip(widths[1:], widths[:-1], strict=True)
-    weights = [rng.normal(size=(b, a)) * 0.5 / np.sqrt(a) for b, a in shapes]
-    net = gf.nets.MLP.from_weights([jnp.asarray(w) for w in weights])
-    return gf.GradientFlow(problem), net
+def methods() -> dict[str, gf.solvers.AbstractSolver]:
+    """Those that are compared."""
+    return {
+        "ExactKinks": gf.solvers.ExactKinks(5e-6),
+        "ExactKinks, Bosh3": gf.solvers.ExactKinks(5e-6, method=dfx.Bosh3()),
+        "Adaptive": gf.solvers.Adaptive(rtol=1e-6),
+    }
 
 
 def measure(seed: int, samples: int, width: int, t1: float) -> list[dict[str, Any]]:
     """Each method's error and work on a draw."""
-    flow, net = draw(seed, samples, width)
+    flow, net = digits_flow((64, width, width, width, 10), samples, seed)
 
     def end(solver: gf.solvers.AbstractSolver) -> gf.Trajectory:
         return gf.solve(flow, net, t1, ts=[t1], solver=solver, max_steps=100_000)
 
-    wanted = end(TIGHT)
+    wanted = end(gf.solvers.ExactKinks(1e-7))
     size = gf.nets.norm(wanted.final)
     rows = []
-    for method, solver in METHODS.items():
+    for method, solver in methods().items():
         traj = end(solver)
         rows.append(
             {
@@ -90,10 +78,7 @@ def main(out: Path = Path(__file__).parent, smoke: bool = False, draws: int = 6)
             f"draw {row['draw']}  {row['method']:18} error {row['error']:.1e} in "
             f"{row['evaluations']} field evaluations"
         )
-    report = {"machine": machine(PACKAGES), "rows": rows}
-    out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(report, indent=1) + "\n"
-    replace_atomically(out / "digits.json", partial(Path.write_text, data=text))
+    write_report(out / "digits.json", PACKAGES, rows=rows)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,9 @@ side by side, `jax.vmap` has nothing to save.
 writes `sgd_step.json`, with the machine and the versions.
 """
 
-import json
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,11 +29,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import tyro
-from _machine import machine
+from _report import write_report
 from jax.sharding import AxisType, PartitionSpec as Part
 
 import gfdyn as gf
-from gfdyn._serialise import replace_atomically
 
 
 PACKAGES = ("jax", "equinox", "optax", "numpy")
@@ -184,10 +181,7 @@ def main(
         names = ("step", "seeds", "bare_seeds", "sharded")
         ratios = ", ".join(f"{name} {row[name]:.2f}" for name in names)
         print(f"{row['dtype']}: {ratios}")
-    report = {"machine": machine(PACKAGES), "command": sys.argv[1:], "rows": rows}
-    out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(report, indent=1) + "\n"
-    replace_atomically(out / "sgd_step.json", partial(Path.write_text, data=text))
+    write_report(out / "sgd_step.json", PACKAGES, command=sys.argv[1:], rows=rows)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,14 @@ processes start and compile.
 writes `sweeps.json`, with the machine and the versions.
 """
 
-import json
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import jax
 import tyro
-from _machine import machine
+from _report import write_report
 
 import gfdyn as gf
-from gfdyn._serialise import replace_atomically
 
 
 S = gf.sweeps
@@ -65,10 +62,7 @@ def main(out: Path = Path(__file__).parent, smoke: bool = False) -> None:
         "points_per_second": rates,
         "ratio": rates[2] / rates[1],
     }
-    report = {"machine": machine(PACKAGES), "rows": [row]}
-    out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(report, indent=1) + "\n"
-    replace_atomically(out / "sweeps.json", partial(Path.write_text, data=text))
+    write_report(out / "sweeps.json", PACKAGES, rows=[row])
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
 import tyro
-from _machine import machine
+from _digits import digits_flow
+from _report import write_report
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
@@ -96,12 +97,8 @@ def _random(
 
 
 def _digits(name: str, widths: list[int], samples: int, t1: float) -> Case:
-    problem = gf.Problem(gf.data.digits(samples), gf.losses.cross_entropy)
-    rng = np.random.default_rng(0)
-    shapes = list(zip(widths[1:], widths[:-1], strict=True))
-    weights = [rng.normal(size=(b, a)) * 0.5 / np.sqrt(a) for b, a in shapes]
-    net = gf.nets.MLP.from_weights([jnp.asarray(w) for w in weights])
-    return Case(name, gf.GradientFlow(problem), net, t1)
+    flow, net = digits_flow(widths, samples)
+    return Case(name, flow, net, t1)
 
 
 def of_gfdyn(make: Callable[[float], Any]) -> Method:
@@ -374,10 +371,9 @@ def main(
     jax.config.update("jax_enable_x64", True)
     if smoke:
         seconds, most = 0.0, 300
-    out.mkdir(parents=True, exist_ok=True)
-    before, rows = out / "work_precision.json", []
-    if only and before.exists():
-        rows = json.loads(before.read_text())["rows"]
+    file, rows = out / "work_precision.json", []
+    if only and file.exists():
+        rows = json.loads(file.read_text())["rows"]
     for case in cases(smoke):
         if only not in case.name:
             continue
@@ -388,12 +384,9 @@ def main(
             raise RuntimeError(f"no reference for {case.name!r}: raise --most {most}")
         rows += measure(case, reference.end, most, seconds)
         # After each problem, so that a run that is cut off leaves something.
-        report = {"machine": machine(PACKAGES), "command": sys.argv[1:], "rows": rows}
-        text, figure = json.dumps(report, indent=1) + "\n", draw(rows)
-        replace_atomically(out / "work_precision.json", partial(Path.write_text, data=text))
-        replace_atomically(
-            out / "work_precision.png", partial(figure.savefig, dpi=110, format="png")
-        )
+        write_report(file, PACKAGES, command=sys.argv[1:], rows=rows)
+        save = partial(draw(rows).savefig, dpi=110, format="png")
+        replace_atomically(out / "work_precision.png", save)
 
 
 def _flat(net: gf.nets.AbstractNet) -> np.ndarray:

@@ -33,6 +33,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn.sweeps._programs import make_room
 
 
 LOSSES = {
@@ -108,8 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     nets = list(itertools.product(settings.architectures, settings.activations))
     for name, activation in tqdm(nets, desc="nets", disable=settings.smoke):
         rows += flows(settings, name, activation)
-        # Each net has programs of its own; all of them are more than XLA has room for.
-        jax.clear_caches()
+        make_room()
     table = as_dataset(settings, rows)
     claims = table_claims(settings, rows)
     if not settings.smoke:

@@ -37,14 +37,11 @@ def _fresh_caches():
 @pytest.fixture
 def compilation_cache():
     """The cache of compiled programs as it is, again after the test."""
-    names = [
-        f"jax_{name}"
-        for name in (
-            "compilation_cache_dir",
-            "persistent_cache_min_compile_time_secs",
-            "persistent_cache_min_entry_size_bytes",
-        )
-    ]
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_persistent_cache_min_entry_size_bytes",
+    )
     before = {name: getattr(jax.config, name) for name in names}
     yield
     for name, value in before.items():
