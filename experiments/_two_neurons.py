@@ -50,7 +50,7 @@ def frequent(
     return near(statement, source, float(np.mean(hits)), probability, tolerance)
 
 
-def violations(check: Check) -> tuple[int, int]:
+def failures(check: Check) -> tuple[int, int]:
     """How many entries of a check fail where it applies, and where it applies."""
     applies = np.asarray(check.applies)
     return int(np.sum(applies & ~np.asarray(check.holds))), int(np.sum(applies))

@@ -29,7 +29,7 @@ from _theorem_claims import (
     claims_on_theorem_2,
     claims_on_theorem_3,
 )
-from _two_neurons import on_each, violations
+from _two_neurons import failures, on_each
 from matplotlib.figure import Figure
 
 import gfdyn as gf
@@ -165,7 +165,7 @@ def tally(
             continue
         found[name] = on_each(statement, problem, ends.net, starts)
     for name, check in found.items():
-        tallies[name] = tallies.get(name, np.zeros(2, int)) + violations(check)
+        tallies[name] = tallies.get(name, np.zeros(2, int)) + failures(check)
 
 
 def measure(

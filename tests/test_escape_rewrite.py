@@ -420,3 +420,9 @@ def test_rebalance_names_wrong_arguments(unhooked):
         rebalance(uneven([3, 4, 2]), tolerance=0.0)
     with pytest.raises(TypeError, match="net is a BiasedNet"):
         rebalance(biased_net((3, 4, 2)))  # pyright: ignore[reportArgumentType]
+
+
+def test_rebalance_says_where_it_gives_up():
+    """A tolerance below rounding is never met."""
+    with pytest.raises(RuntimeError, match="after 10000 sweeps; pass a larger tolerance="):
+        rebalance(uneven([3, 40, 40, 2]), tolerance=1e-20)

@@ -3,9 +3,10 @@
 import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._problem import Problem, check_fit
 from ..nets import MLP, norm, scaled_to_norm
@@ -81,6 +82,25 @@ def rebalance(net: MLP, tolerance: float | None = None) -> MLP:
     Raises:
         TypeError: if `net` is no MLP.
         ValueError: on a stack of nets, or unless the tolerance is positive.
+        RuntimeError: (equinox's) if neurons are out of balance by more than the tolerance
+            after 10 000 sweeps, where some are all but cut off from the others.
+    """
+    balanced, reached = nearly_balanced(net, tolerance)
+    return eqx.error_if(
+        balanced,
+        ~reached,
+        f"rebalance: neurons are not balanced to the tolerance after {_MAX_SWEEPS} sweeps; "
+        "pass a larger tolerance=.",
+    )
+
+
+def nearly_balanced(
+    net: MLP, tolerance: float | None = None
+) -> tuple[MLP, Bool[Array, ""]]:
+    """The net as far balanced as `rebalance` gets, and whether that is to the tolerance.
+
+    Raises:
+        TypeError, ValueError: as `rebalance`.
     """
     check_mlp(net)
     precision = float(jnp.finfo(net.weights[0].dtype).eps)
@@ -108,9 +128,11 @@ def rebalance(net: MLP, tolerance: float | None = None) -> MLP:
         return _sweep(weights), sweeps + 1
 
     weights, _ = jax.lax.while_loop(going, sweep, (unit, jnp.asarray(0, jnp.int32)))
+    reached = _imbalance(weights) <= tolerance
     mean = jnp.exp(jnp.mean(jnp.log(jnp.where(alive, sizes, 1))))
     common = jnp.where(alive, mean, 0)
-    return MLP.from_weights([common * w for w in weights], net.activations)
+    balanced = MLP.from_weights([common * w for w in weights], net.activations)
+    return balanced, reached
 
 
 def check_mlp(net: Any) -> None:

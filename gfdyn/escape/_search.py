@@ -21,7 +21,7 @@ from ._clusters import same_direction
 from ._convergence import Found, converge
 from ._directions import Directions, collect
 from ._projected_descent import FallingRate, projected_descent
-from ._rewrite import rebalance
+from ._rewrite import nearly_balanced
 from ._search_folder import Batch, SearchFolder, digest
 
 
@@ -220,7 +220,11 @@ def _descend(
     ends: Any = projected_descent(
         problem, starts, rate, steps, normalised=True, save_every=steps
     ).net
-    near: Any = jax.vmap(lambda net: direction(problem, rebalance(net)))(ends)
+
+    def balanced(net: MLP) -> MLP:
+        return direction(problem, nearly_balanced(net)[0])
+
+    near: Any = jax.vmap(balanced)(ends)
     return near
 
 
