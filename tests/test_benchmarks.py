@@ -42,9 +42,9 @@ def test_work_precision(tmp_path):
 def test_digits(tmp_path):
     rows = smoke("digits", tmp_path)["rows"]
     methods = ["ExactKinks", "ExactKinks, Bosh3", "Adaptive"]
-    assert [row["method"] for row in rows] == methods
+    assert {row["method"] for row in rows} == set(methods)
     for row in rows:
-        assert 0 < row["error"] <= 1e-3
+        assert 0 < row["error"] <= 100 * row["rtol"]
         assert row["evaluations"] > row["steps"] > 1
 
 

@@ -254,6 +254,26 @@ def test_neurons_that_slide_together_on_one_sample():
         assert int(traj.stats["num_steps"]) <= 800
 
 
+@pytest.mark.slow
+def test_gates_that_undo_each_other_do_not_hold_a_flow_up():
+    """At tau = 104 the last strong unit that lets a sample through is caught, while some of
+    next to no weight decide the signs behind it: cuts of 1e-6 of a step, each undone by the
+    next, went on for as long as one let them."""
+    data = gf.data.teacher(50, [10, 5, 1], key=jax.random.fold_in(jax.random.key(0), 0))
+    net = gf.nets.MLP([10, 16, 16, 16, 1], key=jax.random.fold_in(jax.random.key(1), 1))
+    flow = gf.EscapeFlow(gf.Problem(data, gf.losses.squared))
+    traj = gf.solve(
+        flow,
+        gf.nets.scaled_to_norm(net, 1e-8),
+        t1=110.0,
+        ts=[110.0],
+        solver=gf.solvers.ExactKinks(rtol=1e-4),
+        max_steps=5000,
+    )
+    assert int(traj.stats["num_slides"]) >= 50
+    assert traj.certificate.energy_residual <= 100 * 1e-4
+
+
 def test_the_last_unit_of_a_sample_is_captured_at_once():
     """A sample that no unit lets through is lit by the other: it wants to be dark, so that
     the unit slides from then on, with those behind it open."""

@@ -43,7 +43,7 @@ _SLIDING_FRACTION = 3e-3
 # a step cut short by an event must not set gates free that the next one needs.
 _MEMORY = 0.9
 # A step that is cut to this part of its length takes next to no time.
-_INSTANT = 1e-6
+_INSTANT = 1e-5
 # In networks with so few gates the multipliers of those that slide are solved for at each
 # stage, and kinks located where correcting for them is not accurate enough.
 _SMALL_NETWORK = 4096
