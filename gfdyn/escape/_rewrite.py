@@ -86,12 +86,13 @@ def rebalance(net: MLP, tolerance: float | None = None) -> MLP:
             after 10 000 sweeps, where some are all but cut off from the others.
     """
     balanced, reached = nearly_balanced(net, tolerance)
-    return eqx.error_if(
+    checked: Any = eqx.error_if(
         balanced,
         ~reached,
         f"rebalance: neurons are not balanced to the tolerance after {_MAX_SWEEPS} sweeps; "
         "pass a larger tolerance=.",
     )
+    return checked
 
 
 def nearly_balanced(
