@@ -221,11 +221,10 @@ def _descend(
         problem, starts, rate, steps, normalised=True, save_every=steps
     ).net
 
-    def balanced(net: MLP) -> MLP:
+    def near(net: MLP) -> Any:
         return direction(problem, nearly_balanced(net)[0])
 
-    near: Any = jax.vmap(balanced)(ends)
-    return near
+    return jax.vmap(near)(ends)
 
 
 def _rounding(problem: Problem) -> float:
