@@ -165,7 +165,7 @@ def _times(
         end = _scalar("t1", t1, dtype)
     infinite = is_concrete(end) and not math.isfinite(end)
     if is_concrete(end, t0):
-        if math.isnan(end) or end < t0:
+        if math.isnan(end) or float(end) < float(t0):
             raise ValueError(f"t1={float(end)} must not lie before t0={float(t0)}.")
         if infinite and not stops:
             raise ValueError(
@@ -174,9 +174,7 @@ def _times(
     if isinstance(ts, AcceptedSteps) or (ts is None and infinite):
         return end, ts if ts is not None else AcceptedSteps()
     if ts is None:
-        fractions = jnp.linspace(0, 1, _DEFAULT_SAVES, dtype=dtype)
-        saves = t0 + (end - t0) * fractions
-        return end, saves.at[-1].set(end)
+        return end, _evenly_spaced(t0, end)
     saves = _save_times(ts, dtype)
     if is_concrete(saves, end, t0):
         times = np.asarray(saves)
@@ -186,6 +184,12 @@ def _times(
                 f"t0={float(t0):g} to t1={float(end):g}."
             )
     return end, saves
+
+
+@jax.jit
+def _evenly_spaced(t0: Array, end: Array) -> Array:
+    fractions = jnp.linspace(0, 1, _DEFAULT_SAVES, dtype=end.dtype)
+    return (t0 + (end - t0) * fractions).at[-1].set(end)
 
 
 def _save_times(ts: Any, dtype: Any) -> Array:

@@ -110,7 +110,9 @@ class ExactKinks(AbstractSolver):
         x = flow.problem.data.x
         lines = lines_of(flow.point(state.position), x)
         nothing = zeros_at(x, gates)
-        first = motion(flow, state.position, gates, lines, nothing, jnp.zeros((), x.dtype))
+        exactly = jnp.zeros((), x.dtype)
+        # Nothing slides yet.
+        first = motion(flow, state.position, gates, lines, nothing, exactly, solving=False)
         if dt0 is None:
             dt0 = self.steps.first_size(flow, state, first.velocity)
         dt0 = jax.lax.stop_gradient(dt0)
