@@ -7,7 +7,7 @@ from functools import partial
 import equinox as eqx
 import jax
 import numpy as np
-from _claims import Claim, near
+from _claims import Claim, near, violations
 
 import gfdyn as gf
 from gfdyn.theory import Check, timor
@@ -52,5 +52,4 @@ def frequent(
 
 def failures(check: Check) -> tuple[int, int]:
     """How many entries of a check fail where it applies, and where it applies."""
-    applies = np.asarray(check.applies)
-    return int(np.sum(applies & ~np.asarray(check.holds))), int(np.sum(applies))
+    return int(violations(check)), int(np.sum(check.applies))
