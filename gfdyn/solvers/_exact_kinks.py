@@ -202,8 +202,8 @@ class ExactKinks(AbstractSolver):
         self, span: Span, accepted: Array, small: bool, pressed: Array
     ) -> Outcome:
         """What becomes of a step whose smooth part has been accepted."""
-        last, times = span.beyond()
-        gates = span.gates
+        looks, gates = span.looks(), span.gates
+        last, times = span.beyond(looks)
 
         def smooth() -> Outcome:
             end = span.leg.end
@@ -231,7 +231,7 @@ class ExactKinks(AbstractSolver):
             return jax.lax.cond(
                 corrected.accepted,
                 lambda: corrected,
-                lambda: localise(span, corrected, few | pressed, self.loop_kind),
+                lambda: localise(span, looks, corrected, few | pressed, self.loop_kind),
             )
 
         met = any_of(per_layer(lambda t: t > 0, times)) | any_of(gates.sliding)

@@ -6,72 +6,96 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from ._base import Scalar
 from ._gates import nonzero
 
 
-# Times are found up to so many powers of 2 of the precision, relative to a part.
-_LOST_BITS = 6
+# Times are found up to so many powers of 2 of the precision, relative to the bracket.
+_LOST_BITS = 4
 
 
-class _Bracket(eqx.Module):
-    """Where a value falls below 0: between two times; and what is known at the later."""
+class Bracket(eqx.Module):
+    """Two times between which a value falls below 0, and the values there.
+
+    NaN at the later time is a value not known yet; if it is not negative, nothing falls.
+    """
 
     low: Scalar
     high: Scalar
     at_low: Scalar
     at_high: Scalar
+
+
+def first_part(values: Float[Array, " times"], size: Scalar) -> Bracket:
+    """The first of equal parts of [0, size] at whose end a value is negative, the last one
+    if there is none; from the values at the ends of all parts, the start among them."""
+    parts = len(values) - 1
+    negative = values[1:] < 0
+    part = jnp.where(jnp.any(negative), jnp.argmax(negative), parts - 1)
+    width = size / parts
+    low, high = part * width, jnp.where(part == parts - 1, size, (part + 1) * width)
+    return Bracket(low, high, values[part], values[part + 1])
+
+
+class _Search(eqx.Module):
+    """A bracket that becomes narrower, and what is known at its later end."""
+
+    bracket: Bracket
     looks: Int[Array, ""]
     known: Any
 
 
 def first_time(
-    event: Callable[[Scalar], tuple[Scalar, Any]], size: Scalar, parts: int, nothing: Any
+    event: Callable[[Scalar], tuple[Scalar, Any]],
+    bracket: Bracket,
+    near: Scalar | float,
+    nothing: Any,
 ) -> tuple[Scalar, Any]:
-    """The first time in (0, size] at which a value is negative, from above, and what is
-    known of it there; `size` and `nothing` if there is none. `event` gives both at a time.
+    """The first time in a bracket at which a value is negative, from above, and what is
+    known of it there; the end of the bracket and `nothing` if there is none. `event` gives
+    both at a time.
 
-    Looked for at the ends of equal parts of the step, then in the first that has one by the
-    ITP method (Oliveira & Takahashi 2020): the secant's root, moved a little to the middle,
-    no further from it than bisection would be. In a single loop, so that `event` is
-    compiled once.
+    By the ITP method (Oliveira & Takahashi 2020): the secant's root, moved a little to the
+    middle, no further from it than bisection would be; until the value is negative by no
+    more than `near`, or the time is known to rounding.
     """
-    width = size / parts
-    halvings = jnp.finfo(size.dtype).nmant - _LOST_BITS
+    width = bracket.high - bracket.low
+    halvings = jnp.finfo(width.dtype).nmant - _LOST_BITS
     resolution = width * 2.0**-halvings
 
-    def going(b: _Bracket) -> Array:
-        found = b.at_high < 0
-        return jnp.where(found, b.high - b.low > resolution, b.looks <= parts)
+    def going(s: _Search) -> Array:
+        b = s.bracket
+        far = (b.at_high < -near) & (b.high - b.low > resolution)
+        return jnp.isnan(b.at_high) & (s.looks == 0) | far
 
-    def look(b: _Bracket) -> _Bracket:
-        found = b.at_high < 0
-        part = jnp.minimum(b.looks, parts).astype(size.dtype) / parts
-        time = jnp.where(found, _itp(b, width, resolution, halvings), part * size)
+    def look(s: _Search) -> _Search:
+        b = s.bracket
+        time = jnp.where(
+            jnp.isnan(b.at_high), b.high, _itp(s, width, resolution, halvings)
+        )
         value, seen = event(time)
         beyond = value < 0
-        # Looks are counted from where the bracket was found.
-        looks = jnp.where(beyond & ~found, 0, b.looks + 1)
-        return _Bracket(
-            low=jnp.where(beyond, b.low, time),
-            high=jnp.where(beyond, time, b.high),
-            at_low=jnp.where(beyond, b.at_low, value),
-            at_high=jnp.where(beyond, value, b.at_high),
-            looks=looks,
-            known=jax.tree.map(lambda s, k: jnp.where(beyond, s, k), seen, b.known),
+        ends = jnp.isnan(b.at_high) | beyond
+        after = Bracket(
+            low=jnp.where(ends, b.low, time),
+            high=jnp.where(ends, time, b.high),
+            at_low=jnp.where(ends, b.at_low, value),
+            at_high=jnp.where(ends, value, b.at_high),
         )
+        known = jax.tree.map(lambda now, old: jnp.where(beyond, now, old), seen, s.known)
+        return _Search(after, s.looks + 1, known)
 
-    zero, infinite = jnp.zeros_like(size), jnp.full_like(size, jnp.inf)
-    start = _Bracket(zero, size, infinite, infinite, jnp.asarray(0), nothing)
+    start = _Search(bracket, jnp.asarray(0), nothing)
     found = jax.lax.while_loop(going, look, start)
-    return jnp.maximum(found.high, resolution), found.known
+    return jnp.maximum(found.bracket.high, resolution), found.known
 
 
-def _itp(b: _Bracket, width: Scalar, resolution: Scalar, halvings: int) -> Scalar:
+def _itp(s: _Search, width: Scalar, resolution: Scalar, halvings: int) -> Scalar:
     """Where to look next in a bracket that was this wide at first, and needs so many
     halvings to be down to the resolution."""
+    b = s.bracket
     middle, span = 0.5 * (b.low + b.high), b.high - b.low
     fraction = b.at_low / nonzero(b.at_low - b.at_high)
     secant = b.low + jnp.where(jnp.isfinite(fraction), fraction, 0.5) * span
@@ -80,6 +104,6 @@ def _itp(b: _Bracket, width: Scalar, resolution: Scalar, halvings: int) -> Scala
     moved = jnp.maximum(0.2 / width * span**2, 0.5 * resolution)
     moved = jnp.minimum(moved, jnp.abs(to_middle))
     truncated = secant + jnp.sign(to_middle) * moved
-    left = (halvings - b.looks).astype(span.dtype)
+    left = (halvings - s.looks).astype(span.dtype)
     reach = jnp.maximum(resolution * 2.0**left - 0.5 * span, 0.0)
     return jnp.clip(truncated, middle - reach, middle + reach)

@@ -55,16 +55,22 @@ class HeldGate(eqx.Module):
 
 
 class Linearisation(eqx.Module):
-    """A net under given gates: outputs, pre-activations, and both ways through.
-
-    `pullback(outputs' cotangent, z's cotangent)` gives the gradient in the parameters and
-    the signal c that arrives at each post-activation; `pushforward` the change of z.
-    """
+    """A net under given gates: outputs, pre-activations, and both ways through."""
 
     outputs: Array
     z: Sites
-    pullback: Callable[[Array, Sites], tuple[AbstractNet, Sites]]
-    pushforward: Callable[[AbstractNet], Sites]
+    # Pytrees, with what they hold on to as leaves
+    _vjp: Callable[[tuple[Array, Sites]], tuple[AbstractNet, Sites]]
+    _jvp: Callable[[AbstractNet], Sites]
+
+    def pullback(self, outputs: Array, z: Sites) -> tuple[AbstractNet, Sites]:
+        """From cotangents of the outputs and of z: the gradient in the parameters, and the
+        signal c that arrives at each post-activation."""
+        return self._vjp((outputs, z))
+
+    def pushforward(self, change: AbstractNet) -> Sites:
+        """The change of z with the parameters."""
+        return self._jvp(change)
 
 
 def live_gates(flow: AbstractFlow, position: Any) -> GateState:
@@ -87,7 +93,7 @@ def linearise(net: AbstractNet, x: Array, gates: GateState) -> Linearisation:
     zeros = zeros_at(x, gates)
     (outputs, z), vjp = jax.vjp(forward, net, zeros)
     _, jvp = jax.linearize(lambda n: forward(n, zeros)[1], net)
-    return Linearisation(outputs, z, lambda d, nu: vjp((d, nu)), jvp)
+    return Linearisation(outputs, z, vjp, jvp)
 
 
 def awaiting(flow: AbstractFlow, position: Any, gates: GateState) -> GateState:

@@ -8,6 +8,7 @@ from ..flows import State
 from ._gates import (
     GateState,
     Mask,
+    Sites,
     any_of,
     captured,
     either,
@@ -29,7 +30,11 @@ _SEARCH_COST = 5.0
 
 
 def localise(
-    span: Span, corrected: Outcome, insist: Bool[Array, ""], loop_kind: str
+    span: Span,
+    looks: Sites,
+    corrected: Outcome,
+    insist: Bool[Array, ""],
+    loop_kind: str,
 ) -> Outcome:
     """The step cut at its first event, where that gets further than a smaller step would,
     or where one insists.
@@ -39,7 +44,7 @@ def localise(
     back, slides.
     """
     decide = constant(span)
-    reached, let_go = decide.first_release(decide.first_crossing())
+    reached, let_go = decide.first_release(decide.first_crossing(constant(looks)))
     further = reached >= 0.5 * corrected.factor * span.size
     worthwhile = (reached < span.size) & (further | insist)
     return jax.lax.cond(

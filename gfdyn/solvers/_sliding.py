@@ -92,7 +92,7 @@ def motion(
         def wanted(on: Linearisation) -> Sites:
             return tuple(-z for z in on.pushforward(gradient))
 
-        change = _solve_normal(flow, net, gates, held, rows, wanted, tolerance)
+        change = _solve_normal(flow, net, at, gates, held, rows, wanted, tolerance)
         nu = per_layer(jnp.add, guess, change.nu)
         moved = jax.tree.map(jnp.add, gradient, change.step)
         arriving = per_layer(jnp.add, signal, change.signal)
@@ -154,8 +154,9 @@ def back_to_kinks(
     held = lines.one_of_each(gates.sliding)
 
     def project(rows: Rows) -> tuple[AbstractNet, Scalar]:
+        at = linearise(net, flow.problem.data.x, gates)
         change = _solve_normal(
-            flow, net, gates, held, rows, lambda on: on.z, tolerance, _DAMPING
+            flow, net, at, gates, held, rows, lambda on: on.z, tolerance, _DAMPING
         )
         return jax.tree.map(jnp.subtract, net, change.step), change.cost
 
@@ -208,6 +209,7 @@ def on_few_rows(held: Mask, work: Callable[[Rows], Any]) -> Any:
 def _solve_normal(
     flow: AbstractFlow,
     net: AbstractNet,
+    at: Linearisation,
     gates: GateState,
     held: Mask,
     rows: Rows,
@@ -216,7 +218,7 @@ def _solve_normal(
     damping: float = 0.0,
 ) -> _Solved:
     """ν with (J_S J_Sᵀ + damping D) ν = wanted, D about the diagonal of J_S J_Sᵀ, such that
-    J_Sᵀν is right up to an error of this norm.
+    J_Sᵀν is right up to an error of this norm; `at` is the net on all samples.
     """
     x = flow.problem.data.x
     samples = len(x)
@@ -224,11 +226,10 @@ def _solve_normal(
         x, gates, held = jax.tree.map(
             lambda a: a.at[rows].get(mode="fill", fill_value=0), (x, gates, held)
         )
-    at = linearise(net, x, gates)
+        at = linearise(net, x, gates)
     right = masked(held, wanted(at))
-    nu, products, converged = _multipliers(
-        net, x, right, gates=gates, held=held, error=constant(error), damping=damping
-    )
+    fixed = {"at": constant(at), "gates": gates, "held": held, "error": constant(error)}
+    nu, products, converged = _multipliers(net, x, right, **fixed, damping=damping)
     step, signal = at.pullback(jnp.zeros_like(at.outputs), nu)
     cost = (products.astype(error.dtype) + 2) * (len(x) / samples)
     if rows is not None:
@@ -247,6 +248,7 @@ def _multipliers(
     x: Array,
     right: Sites,
     *,
+    at: Linearisation,
     gates: GateState,
     held: Mask,
     error: Scalar,
@@ -254,7 +256,7 @@ def _multipliers(
 ) -> tuple[Sites, Array, Array]:
     """ν as above, from the right-hand side at the sites held; the products it took; whether
     they were found."""
-    normal, scales = _normal_equations(net, x, gates, held, damping)
+    normal, scales = _normal_equations(net, x, at, gates, held, damping)
     nu, products, converged = _conjugate_gradients(normal, right, scales, error)
     return masked(held, nu), products, converged
 
@@ -264,6 +266,7 @@ def _multipliers_jvp(
     primals: Any,
     tangents: Any,
     *,
+    at: Linearisation,
     gates: GateState,
     held: Mask,
     error: Scalar,
@@ -272,12 +275,13 @@ def _multipliers_jvp(
     """A dν = db − dA ν, solved to rounding."""
     net, x, right = primals
     found = _multipliers(
-        net, x, right, gates=gates, held=held, error=error, damping=damping
+        net, x, right, at=at, gates=gates, held=held, error=error, damping=damping
     )
-    normal, scales = _normal_equations(net, x, gates, held, damping)
+    normal, scales = _normal_equations(net, x, at, gates, held, damping)
 
     def rest(net: AbstractNet, x: Array, right: Sites) -> Sites:
-        there, _ = _normal_equations(net, x, gates, held, damping)
+        near = linearise(net, x, gates)
+        there, _ = _normal_equations(net, x, near, gates, held, damping)
         return per_layer(jnp.subtract, right, there(found[0]))
 
     def exactly(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
@@ -292,10 +296,14 @@ def _multipliers_jvp(
 
 
 def _normal_equations(
-    net: AbstractNet, x: Array, gates: GateState, held: Mask, damping: float
+    net: AbstractNet,
+    x: Array,
+    at: Linearisation,
+    gates: GateState,
+    held: Mask,
+    damping: float,
 ) -> tuple[Callable[[Sites], Sites], Sites]:
     """ν → (J_S J_Sᵀ + damping D) ν, and D."""
-    at = linearise(net, x, gates)
     values = values_of(net, standing(gates, at.z), x.dtype)
     scales = constant(net.gradient_norms(x, values))
     scales = per_layer(lambda s: nonzero(s**2), scales)
@@ -353,8 +361,7 @@ def _conjugate_gradients(
 
 
 def _inner(a: Sites, b: Sites) -> Array:
-    products = [jnp.sum(p * q) for p, q in zip(a, b, strict=True)]
-    return jnp.sum(jnp.stack(products))
+    return sum(jnp.vdot(p, q, precision="highest") for p, q in zip(a, b, strict=True))
 
 
 def _axpy(factor: Array, a: Sites, b: Sites) -> Sites:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
 from ._base import Scalar
-from ._first_time import first_time
+from ._first_time import Bracket, first_part, first_time
 from ._gates import (
     GateState,
     Mask,
@@ -132,19 +132,24 @@ class Span(eqx.Module):
         position = self.leg.at(time).position
         return self.margins(preactivations(self.flow, position, self.gates))
 
-    def beyond(self) -> tuple[Mask, Sites]:
-        """The sites beyond their kinks at the end, and for how long each was there."""
-        fractions = jnp.arange(1, _PARTS, dtype=self.size.dtype) / _PARTS
-        inner = jax.lax.map(lambda f: self.margins_at(f * self.size), fractions)
+    def looks(self) -> Sites:
+        """The margins at the ends of the step's parts, (parts + 1, samples, units), the
+        start among them."""
+        times = self.size * jnp.arange(1, _PARTS, dtype=self.size.dtype) / _PARTS
+        inner = jax.vmap(self.margins_at)(times)
         first, last = self.margins(self.first.z), self.margins(self.leg.motion.z)
+        return per_layer(
+            lambda f, i, e: jnp.concatenate([f[None], i, e[None]]), first, inner, last
+        )
 
-        def time_beyond(first: Array, inner: Array, last: Array) -> Array:
-            looks = jnp.concatenate([first[None], inner, last[None]])
-            parts = _negative_part(looks[:-1], looks[1:])
+    def beyond(self, looks: Sites) -> tuple[Mask, Sites]:
+        """The sites beyond their kinks at the end, and for how long each was there."""
+
+        def time_beyond(margins: Array) -> Array:
+            parts = _negative_part(margins[:-1], margins[1:])
             return self.size / _PARTS * jnp.sum(parts, axis=0)
 
-        times = per_layer(time_beyond, first, inner, last)
-        return per_layer(lambda m: m < 0, last), times
+        return per_layer(lambda m: m[-1] < 0, looks), per_layer(time_beyond, looks)
 
     def crossed(self, margins: Sites) -> Mask:
         """Of the sites beyond their kinks the one furthest beyond, and all that share it.
@@ -161,13 +166,16 @@ class Span(eqx.Module):
         first = per_layer(lambda b, m: b & (m <= lowest), tuple(beyond), margins)
         return self.lines.with_sharers(first)
 
-    def first_crossing(self) -> Scalar:
+    def first_crossing(self, looks: Sites) -> Scalar:
         """The time of the first crossing, `size` if there is none."""
 
         def least_margin(time: Scalar) -> tuple[Scalar, None]:
             return _least(self.margins_at(time)), None
 
-        return first_time(least_margin, self.size, _PARTS, None)[0]
+        # A margin is 0 where z is beyond its kink by what counts as rounding.
+        rounding = jnp.min(jnp.stack([rounding_of(z) for z in self.first.z]))
+        part = first_part(jax.vmap(_least)(looks), self.size)
+        return first_time(least_margin, part, rounding, None)[0]
 
     def first_release(self, before: Scalar) -> tuple[Scalar, GateState]:
         """The time before `before` at which sliding gates let go, and the gates after that;
@@ -180,11 +188,16 @@ class Span(eqx.Module):
             after = release(self.gates, self.lines.with_sharers(out), openness)
             return _least(room), after
 
-        return jax.lax.cond(
-            any_of(self.gates.sliding),
-            lambda: first_time(least_room, before, _PARTS, self.gates),
-            lambda: (before, self.gates),
-        )
+        def search() -> tuple[Scalar, GateState]:
+            here = self.first.openness(self.flow.point(self.start.position), self.lines)
+            room = _least(room_in_range(self.gates.sliding, here))
+            whole = Bracket(jnp.zeros_like(before), before, room, jnp.full_like(room, jnp.nan))
+            # Nothing jumps at a release: an error of the time counts squared.
+            near = jnp.finfo(before.dtype).eps ** 0.5
+            return first_time(least_room, whole, near, self.gates)
+
+        sliding = any_of(self.gates.sliding)
+        return jax.lax.cond(sliding, search, lambda: (before, self.gates))
 
     def openness_at(self, position: Any) -> Sites:
         """Where the sliding gates stand at a position of the step."""
