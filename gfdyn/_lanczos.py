@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 
@@ -18,9 +18,11 @@ def extremal_eigenvalues(
     """
     size, dtype = like.size, like.dtype
     iterations = min(iterations, size)
-    start = jr.normal(jr.key(0), (size,), jnp.float32).astype(dtype)
-    basis = jnp.zeros((iterations + 1, size), dtype)
-    basis = basis.at[0].set(start / jnp.linalg.norm(start))
+    # A constant of the compiled program, which need not draw it.
+    start = np.random.default_rng(0).normal(size=size)
+    basis = np.zeros((iterations + 1, size))
+    basis[0] = start / np.linalg.norm(start)
+    basis = jnp.asarray(basis, dtype)
 
     def step(
         carry: tuple[Array, Array], i: Array

@@ -134,8 +134,8 @@ class AbstractFlow(eqx.Module):
 
 def dot(a: AbstractNet, b: AbstractNet) -> Scalar:
     """⟨a, b⟩ over all parameters."""
-    products = jax.tree.map(lambda p, q: jnp.vdot(p, q, precision="highest"), a, b)
-    return sum(jax.tree.leaves(products))
+    products = jax.tree.map(lambda p, q: jnp.sum(p * q), a, b)
+    return jnp.sum(jnp.stack(jax.tree.leaves(products)))
 
 
 def axpy(factor: Scalar, a: AbstractNet, b: AbstractNet) -> AbstractNet:

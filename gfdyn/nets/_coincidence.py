@@ -10,7 +10,7 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
@@ -55,12 +55,14 @@ def coinciding_kinks(
     flat, unravel = ravel_pytree(net)
     gates = [_Probe(sigma) for sigma in net.activations]
 
-    def probe(key: Array) -> tuple[Array, ...]:
-        drawn = jr.normal(key, flat.shape, jnp.float32).astype(flat.dtype)
-        z = unravel(drawn).forward(x, gates)[1]
+    # A constant of the compiled program, which need not draw it.
+    places = np.random.default_rng(0).normal(size=(_PLACES, flat.size))
+
+    def probe(place: Array) -> tuple[Array, ...]:
+        z = unravel(place).forward(x, gates)[1]
         return tuple(zl.ravel() for zl in z)
 
-    z = jax.lax.map(probe, jr.split(jr.key(0), _PLACES))
+    z = jax.lax.map(probe, jnp.asarray(places, flat.dtype))
     return tuple(
         _alone(zl[0]) if sigma.is_linear else _proportional(zl.T)
         for sigma, zl in zip(net.activations, z, strict=True)

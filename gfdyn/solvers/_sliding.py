@@ -361,7 +361,8 @@ def _conjugate_gradients(
 
 
 def _inner(a: Sites, b: Sites) -> Array:
-    return sum(jnp.vdot(p, q, precision="highest") for p, q in zip(a, b, strict=True))
+    products = [jnp.sum(p * q) for p, q in zip(a, b, strict=True)]
+    return jnp.sum(jnp.stack(products))
 
 
 def _axpy(factor: Array, a: Sites, b: Sites) -> Sites:

@@ -136,7 +136,7 @@ class Span(eqx.Module):
         """The margins at the ends of the step's parts, (parts + 1, samples, units), the
         start among them."""
         times = self.size * jnp.arange(1, _PARTS, dtype=self.size.dtype) / _PARTS
-        inner = jax.vmap(self.margins_at)(times)
+        inner = jax.lax.map(self.margins_at, times)
         first, last = self.margins(self.first.z), self.margins(self.leg.motion.z)
         return per_layer(
             lambda f, i, e: jnp.concatenate([f[None], i, e[None]]), first, inner, last
