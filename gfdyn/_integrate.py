@@ -204,7 +204,15 @@ def _attempt(task: Task, p: Progress) -> Progress:
     # Time may stand still for an event that follows at once upon another.
     stalled = (p.time + size) <= p.time
     accepted = step.accepted & ~stalled
-    moved = _accept(task, p, step, step.size, time, accepted)
+    rate = _time_rate(task.flow, p, step, step.size)
+    # The saves are buffers, which stay out of branches.
+    rest = eqx.tree_at(lambda q: (q.saves, q.solver_state), p, (None, None))
+    moved = jax.lax.cond(
+        accepted,
+        lambda: _accept(task, rest, step, time, rate),
+        lambda: eqx.tree_at(lambda q: q.size, rest, jnp.full_like(size, jnp.inf)),
+    )
+    saves = _save(task, p, step, rate, accepted, moved)
     counters = Counters(
         p.counters.accepted + accepted.astype(jnp.int32),
         p.counters.rejected + (~accepted).astype(jnp.int32),
@@ -225,36 +233,28 @@ def _attempt(task: Task, p: Progress) -> Progress:
     result, done = _outcome(task, moved, counters, stalled, lost, last & accepted)
     next_size = jax.lax.stop_gradient(jnp.minimum(step.next_size, moved.size))
     return eqx.tree_at(
-        lambda q: (q.size, q.solver_state, q.counters, q.result, q.done),
+        lambda q: (q.size, q.solver_state, q.counters, q.saves, q.result, q.done),
         moved,
-        (next_size, step.solver_state, counters, result, done),
+        (next_size, step.solver_state, counters, saves, result, done),
+        is_leaf=lambda leaf: leaf is None,
     )
 
 
-def _accept(
-    task: Task, p: Progress, step: Step, size: Scalar, time: Scalar, accepted: Array
-) -> Progress:
-    """The loop's state after the step if it was accepted, unchanged otherwise.
+def _accept(task: Task, p: Progress, step: Step, time: Scalar, rate: TimeRate) -> Progress:
+    """The loop's state after an accepted step, but for its saves and counters.
 
     Its `size` is the longest next step that the clock allows.
     """
-    flow = task.flow
-
-    def keep(new: Any, old: Any) -> Any:
-        return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
-
-    position = keep(flow.retract(step.state.position), p.state.position)
-    state = State(position, keep(step.state.dissipated, p.state.dissipated))
-    rate = _time_rate(flow, p, step, size)
-    elapsed = rate.log_integral(jnp.ones_like(size))
-    log_time = keep(jnp.logaddexp(p.log_time, elapsed), p.log_time)
-    log_time_rate = keep(flow.log_time_rate(position), p.log_time_rate)
-    ledger = keep(update_ledger(p.ledger, flow, position, log_time), p.ledger)
-    saves = _save(task, p, step, rate, elapsed, accepted, time, position, log_time)
+    flow, size = task.flow, step.size
+    position = flow.retract(step.state.position)
+    state = State(position, step.state.dissipated)
+    log_time = jnp.logaddexp(p.log_time, rate.log_integral(jnp.ones_like(size)))
+    log_time_rate = flow.log_time_rate(position)
+    ledger = update_ledger(p.ledger, flow, position, log_time)
     log = p.log
     if log is not None:
-        log = log_step(log, step, p.time, p.time + size, accepted)
-    memories, met = _check_stops(task, p, ledger, state, size, accepted)
+        log = log_step(log, step, p.time, p.time + size)
+    memories, met = _check_stops(task, p, ledger, state, size)
     change = jnp.abs(log_time_rate - p.log_time_rate)
     matters = change > 1e-6 * MAX_CHANGE
     longest = size * MAX_CHANGE / jnp.where(matters, change, 1.0)
@@ -263,18 +263,18 @@ def _accept(
     # An event may follow at once upon another, after no time at all.
     duration = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
     return Progress(
-        time=keep(time, p.time),
+        time=time,
         state=state,
         log_time=log_time,
         log_time_rate=log_time_rate,
-        size=jax.lax.stop_gradient(keep(longest, jnp.full_like(size, jnp.inf))),
-        solver_state=p.solver_state,
-        growth=keep(log_norm_change / duration, p.growth),
+        size=jax.lax.stop_gradient(longest),
+        solver_state=None,
+        growth=log_norm_change / duration,
         ledger=ledger,
         stop_memories=memories,
         met=met,
         counters=p.counters,
-        saves=saves,
+        saves=None,
         log=log,
         result=p.result,
         done=p.done,
@@ -290,28 +290,29 @@ def _time_rate(flow: AbstractFlow, p: Progress, step: Step, size: Scalar) -> Tim
 
 
 def _save(
-    task: Task,
-    p: Progress,
-    step: Step,
-    rate: TimeRate,
-    elapsed: Scalar,
-    accepted: Array,
-    time: Scalar,
-    position: Any,
-    log_time: Scalar,
+    task: Task, p: Progress, step: Step, rate: TimeRate, accepted: Array, moved: Progress
 ) -> Saves:
+    """The saves after an attempt that took `p` to `moved`."""
     if isinstance(task.ts, AcceptedSteps):
-        gates = step.gates_at(jnp.zeros_like(time)) if task.num_kinks else None
+        gates = step.gates_at(jnp.zeros_like(p.time)) if task.num_kinks else None
+        elapsed = rate.log_integral(jnp.ones_like(rate.size))
+        position, log_time = moved.state.position, moved.log_time
         return jax.lax.cond(
             accepted,
             lambda s: save_step(
-                s, p.counters.accepted + 1, time, position, gates, log_time, elapsed
+                s,
+                p.counters.accepted + 1,
+                moved.time,
+                position,
+                gates,
+                log_time,
+                elapsed,
             ),
             lambda s: s,
             p.saves,
         )
     # No save time is due in a step that was not accepted.
-    end = jnp.where(accepted, time, -jnp.inf)
+    end = jnp.where(accepted, moved.time, -jnp.inf)
     saves = save_between(
         p.saves, task.ts, task.flow, step, p.time, end, rate, p.log_time, task.loop_kind
     )
@@ -320,7 +321,7 @@ def _save(
 
 
 def _check_stops(
-    task: Task, p: Progress, ledger: Ledger, state: State, size: Scalar, accepted: Array
+    task: Task, p: Progress, ledger: Ledger, state: State, size: Scalar
 ) -> tuple[tuple[Any, ...], Count]:
     """The memories of the stop conditions, and the index of the first one met, or −1."""
     size = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
@@ -336,10 +337,8 @@ def _check_stops(
     met, memories = p.met, []
     for i, (condition, memory) in enumerate(zip(task.stop, p.stop_memories, strict=True)):
         memory_now, is_met = condition.update(memory, seen)
-        memories.append(
-            jax.tree.map(lambda a, b: jnp.where(accepted, a, b), memory_now, memory)
-        )
-        met = jnp.where(accepted & is_met & (met < 0), i, met)
+        memories.append(memory_now)
+        met = jnp.where(is_met & (met < 0), i, met)
     return tuple(memories), met
 
 

@@ -77,17 +77,15 @@ def open_log(flow: AbstractFlow, position: Any, capacity: int, dtype: Any) -> Ki
     )
 
 
-def log_step(
-    log: KinkLog, step: Step, start: Scalar, end: Scalar, accepted: Array
-) -> KinkLog:
-    """The log with the events of a step from `start` to `end`, if it was accepted."""
+def log_step(log: KinkLog, step: Step, start: Scalar, end: Scalar) -> KinkLog:
+    """The log with the events of an accepted step from `start` to `end`."""
     if step.changes is None:
         return log
     changes: GateChanges = jax.lax.stop_gradient(step.changes)
     start, end = jax.lax.stop_gradient((start, end))
     masks = (changes.crossed, changes.caught, changes.released)
     happened = [jnp.concatenate([jnp.ravel(m) for m in mask]) for mask in masks]
-    any_kind = (happened[0] | happened[1] | happened[2]) & accepted
+    any_kind = happened[0] | happened[1] | happened[2]
     since = jnp.concatenate([jnp.ravel(s) for s in changes.since])
 
     def write() -> KinkLog:
@@ -112,9 +110,7 @@ def log_step(
     slid_now = jax.tree.map(
         slid, changes.during.sliding, changes.after.sliding, changes.since
     )
-    total = jax.tree.map(
-        lambda t, s: t + jnp.where(accepted, s, 0.0), log.sliding_time, slid_now
-    )
+    total = jax.tree.map(jnp.add, log.sliding_time, slid_now)
     return eqx.tree_at(lambda k: k.sliding_time, log, total)
 
 

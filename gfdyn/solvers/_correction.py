@@ -109,8 +109,9 @@ def correct(
 
     mean = _mean_time(last, times, span.jumps)
     since = _time_wrong(span, mean, turned, times, released)
-    error = jax.tree.map(lambda r: since * r, rest.position)
-    ratio = tolerances.error_ratio(flow, error, span.start.position, settled.position)
+    ratio = since * tolerances.error_ratio(
+        flow, rest.position, span.start.position, settled.position
+    )
     wrong = _wrong_sides(motion.z, after)
 
     # The rest grows from 0 over that time: half of it has been missed.

@@ -329,10 +329,10 @@ def _after(
     )
     rates = jax.lax.stop_gradient(rates)
     accepted = verdict.accepted & outcome.accepted
-    kept, motion, nu_rate, stranded = jax.tree.map(
-        lambda new, old: jnp.where(accepted, new, old),
-        (outcome.gates, outcome.motion, rates, outcome.stranded),
-        (before.gates, before.motion, before.nu_rate, before.stranded),
+    kept, motion, nu_rate, stranded = jax.lax.cond(
+        accepted,
+        lambda: (outcome.gates, outcome.motion, rates, outcome.stranded),
+        lambda: (before.gates, before.motion, before.nu_rate, before.stranded),
     )
     instant = outcome.size <= _INSTANT * size
 
