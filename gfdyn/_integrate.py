@@ -262,22 +262,33 @@ def _accept(task: Task, p: Progress, step: Step, time: Scalar, rate: TimeRate) -
     log_norm_change = flow.log_norm(position) - flow.log_norm(p.state.position)
     # An event may follow at once upon another, after no time at all.
     duration = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
-    return Progress(
-        time=time,
-        state=state,
-        log_time=log_time,
-        log_time_rate=log_time_rate,
-        size=jax.lax.stop_gradient(longest),
-        solver_state=None,
-        growth=log_norm_change / duration,
-        ledger=ledger,
-        stop_memories=memories,
-        met=met,
-        counters=p.counters,
-        saves=None,
-        log=log,
-        result=p.result,
-        done=p.done,
+    return eqx.tree_at(
+        lambda q: (
+            q.time,
+            q.state,
+            q.log_time,
+            q.log_time_rate,
+            q.size,
+            q.growth,
+            q.ledger,
+            q.stop_memories,
+            q.met,
+            q.log,
+        ),
+        p,
+        (
+            time,
+            state,
+            log_time,
+            log_time_rate,
+            jax.lax.stop_gradient(longest),
+            log_norm_change / duration,
+            ledger,
+            memories,
+            met,
+            log,
+        ),
+        is_leaf=lambda leaf: leaf is None,
     )
 
 

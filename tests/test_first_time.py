@@ -5,10 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gfdyn.solvers._first_time import first_time
+from gfdyn.solvers._first_time import Bracket, first_part, first_time
 
 
 PARTS = 4
+
+
+def bracket(fall, size):
+    """The first part of [0, size] at whose end `fall(time)` is negative."""
+    times = size * jnp.arange(PARTS + 1, dtype=size.dtype) / PARTS
+    return first_part(jax.vmap(fall)(times), size)
+
 
 # Each falls below 0 at `root`, and no sooner.
 FALLS = {
@@ -27,7 +34,8 @@ def test_the_first_root_is_met_from_above(fall, dtype):
         def event(time):
             return fall(time / size, root), time
 
-        return first_time(event, size, PARTS, jnp.full_like(size, -1.0))
+        part = bracket(lambda t: fall(t / size, root), size)
+        return first_time(event, part, 0.0, jnp.full_like(size, -1.0))
 
     rng = np.random.default_rng(0)
     for size, root in zip(
@@ -45,17 +53,29 @@ def test_nothing_is_found_where_nothing_falls():
     def event(time):
         return 2.0 - time, jnp.asarray(1)
 
-    time, known = first_time(event, jnp.asarray(1.5), PARTS, jnp.asarray(0))
+    size = jnp.asarray(1.5)
+    part = bracket(lambda t: 2.0 - t, size)
+    time, known = first_time(event, part, 0.0, jnp.asarray(0))
     assert (time, known) == (1.5, 0)
 
 
+@pytest.mark.parametrize("root, found", [(0.4, 0.4), (1.2, 1.0)])
+def test_a_value_that_is_not_known_is_looked_at(root, found):
+    whole = Bracket(*map(jnp.asarray, (0.0, 1.0, root, jnp.nan)))
+    time, _ = first_time(lambda t: (root - t, None), whole, 0.0, None)
+    assert time == pytest.approx(found, abs=1e-13)
+
+
 def test_what_is_negative_at_the_start_is_met_there():
-    time, _ = first_time(lambda t: (-1.0 - t, None), jnp.asarray(1.0), PARTS, None)
-    assert 0 < time <= 1e-13
+    part = bracket(lambda t: -1.0 - t, jnp.asarray(1.0))
+    time, _ = first_time(lambda t: (-1.0 - t, None), part, 0.0, None)
+    assert 0 < time <= 1e-12
 
 
-@pytest.mark.parametrize("name, most", [("smooth", 15), ("at once", 60)])
-def test_looks_are_few(name, most):
+@pytest.mark.parametrize(
+    "name, near, most", [("smooth", 0.0, 12), ("smooth", 1e-8, 6), ("at once", 0.0, 60)]
+)
+def test_looks_are_few(name, near, most):
     """Bisection alone looks 46 times at least; where it does no better, not much more."""
     looks = 0
 
@@ -64,6 +84,8 @@ def test_looks_are_few(name, most):
         looks += 1
         return FALLS[name](time, 0.37), None
 
+    part = bracket(lambda t: FALLS[name](t, 0.37), jnp.asarray(1.0))
     with jax.disable_jit():
-        first_time(event, jnp.asarray(1.0), PARTS, None)
+        time, _ = first_time(event, part, near, None)
     assert looks <= most
+    assert -max(near, 1e-5) <= FALLS[name](time, 0.37) < 0

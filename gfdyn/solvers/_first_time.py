@@ -34,8 +34,9 @@ def first_part(values: Float[Array, " times"], size: Scalar) -> Bracket:
     parts = len(values) - 1
     negative = values[1:] < 0
     part = jnp.where(jnp.any(negative), jnp.argmax(negative), parts - 1)
-    width = size / parts
-    low, high = part * width, jnp.where(part == parts - 1, size, (part + 1) * width)
+    before = part.astype(size.dtype)
+    # (parts / parts) · size is the size itself.
+    low, high = before / parts * size, (before + 1) / parts * size
     return Bracket(low, high, values[part], values[part + 1])
 
 
@@ -72,9 +73,7 @@ def first_time(
 
     def look(s: _Search) -> _Search:
         b = s.bracket
-        time = jnp.where(
-            jnp.isnan(b.at_high), b.high, _itp(s, width, resolution, halvings)
-        )
+        time = jnp.where(jnp.isnan(b.at_high), b.high, _itp(s, width, resolution, halvings))
         value, seen = event(time)
         beyond = value < 0
         ends = jnp.isnan(b.at_high) | beyond

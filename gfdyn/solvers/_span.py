@@ -191,9 +191,11 @@ class Span(eqx.Module):
         def search() -> tuple[Scalar, GateState]:
             here = self.first.openness(self.flow.point(self.start.position), self.lines)
             room = _least(room_in_range(self.gates.sliding, here))
-            whole = Bracket(jnp.zeros_like(before), before, room, jnp.full_like(room, jnp.nan))
+            whole = Bracket(
+                jnp.zeros_like(before), before, room, jnp.full_like(room, jnp.nan)
+            )
             # Nothing jumps at a release: an error of the time counts squared.
-            near = jnp.finfo(before.dtype).eps ** 0.5
+            near = float(jnp.finfo(before.dtype).eps) ** 0.5
             return first_time(least_room, whole, near, self.gates)
 
         sliding = any_of(self.gates.sliding)
