@@ -8,7 +8,6 @@ from ..flows import State
 from ._gates import (
     GateState,
     Mask,
-    Sites,
     any_of,
     captured,
     either,
@@ -20,7 +19,7 @@ from ._gates import (
 )
 from ._settle import settle
 from ._sliding import back_to_kinks, constant, motion, z_rates
-from ._span import Outcome, Span
+from ._span import Looks, Outcome, Span
 
 
 # So few events are taken one by one rather than to try a smaller step.
@@ -31,7 +30,7 @@ _SEARCH_COST = 5.0
 
 def localise(
     span: Span,
-    looks: Sites,
+    looks: Looks,
     corrected: Outcome,
     insist: Bool[Array, ""],
     loop_kind: str,

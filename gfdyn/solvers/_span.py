@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from ..flows import AbstractFlow, State
 from ._base import Scalar
@@ -26,6 +26,9 @@ from ._lines import Lines
 from ._runge_kutta import Leg
 from ._sliding import Motion, motion
 
+
+# The margins at the ends of the parts of a step, its start among them, layer by layer
+Looks = tuple[Float[Array, "times samples _"], ...]
 
 # Parts of a step at whose ends events are looked for.
 _PARTS = 4
@@ -132,9 +135,8 @@ class Span(eqx.Module):
         position = self.leg.at(time).position
         return self.margins(preactivations(self.flow, position, self.gates))
 
-    def looks(self) -> Sites:
-        """The margins at the ends of the step's parts, (parts + 1, samples, units), the
-        start among them."""
+    def looks(self) -> Looks:
+        """The margins at the ends of the step's parts."""
         times = self.size * jnp.arange(1, _PARTS, dtype=self.size.dtype) / _PARTS
         inner = jax.lax.map(self.margins_at, times)
         first, last = self.margins(self.first.z), self.margins(self.leg.motion.z)
@@ -142,7 +144,7 @@ class Span(eqx.Module):
             lambda f, i, e: jnp.concatenate([f[None], i, e[None]]), first, inner, last
         )
 
-    def beyond(self, looks: Sites) -> tuple[Mask, Sites]:
+    def beyond(self, looks: Looks) -> tuple[Mask, Sites]:
         """The sites beyond their kinks at the end, and for how long each was there."""
 
         def time_beyond(margins: Array) -> Array:
@@ -166,7 +168,7 @@ class Span(eqx.Module):
         first = per_layer(lambda b, m: b & (m <= lowest), tuple(beyond), margins)
         return self.lines.with_sharers(first)
 
-    def first_crossing(self, looks: Sites) -> Scalar:
+    def first_crossing(self, looks: Looks) -> Scalar:
         """The time of the first crossing, `size` if there is none."""
 
         def least_margin(time: Scalar) -> tuple[Scalar, None]:
