@@ -200,10 +200,9 @@ def of_scipy(name: str) -> Method:
     return run
 
 
-def of_torchdiffeq(case: Case, rtol: float, most: int) -> Run:
-    """torchdiffeq's dopri5, the gradient taken by PyTorch."""
+def torch_field(case: Case, most: int) -> tuple[Callable[[Any, Any], Any], Any]:
+    """−∇R by PyTorch's automatic differentiation, and the start, both as flat tensors."""
     import torch  # pyright: ignore[reportMissingImports]
-    import torchdiffeq  # pyright: ignore[reportMissingImports]
 
     torch.set_num_threads(os.cpu_count() or 1)
     data = case.flow.problem.data
@@ -232,19 +231,46 @@ def of_torchdiffeq(case: Case, rtol: float, most: int) -> Run:
             (gradient,) = torch.autograd.grad(risk, theta)
         return -gradient
 
-    start = torch.from_numpy(np.array(_flat(case.net)))
+    return field, torch.from_numpy(np.array(_flat(case.net)))
+
+
+def of_torchdiffeq(case: Case, rtol: float, most: int) -> Run:
+    """torchdiffeq's dopri5, the gradient taken by PyTorch."""
+    import torch  # pyright: ignore[reportMissingImports]
+    import torchdiffeq  # pyright: ignore[reportMissingImports]
+
+    field, start = torch_field(case, most)
+    evaluations = 0
+
+    def counted(t: Any, theta: Any) -> Any:
+        nonlocal evaluations
+        evaluations += 1
+        return field(t, theta)
+
     times = torch.tensor([0.0, case.t1], dtype=torch.float64)
     try:
         tolerances = {"rtol": rtol, "atol": 1e-3 * rtol}
-        found: Any = torchdiffeq.odeint(field, start, times, method="dopri5", **tolerances)
+        found: Any = torchdiffeq.odeint(
+            counted, start, times, method="dopri5", **tolerances
+        )
         end, finished = found[-1].numpy(), True
     except _TooMuchWork:
         end, finished = start.numpy(), False
     return Run(end, None, evaluations, finished)
 
 
+def of_torch_descent(case: Case, step: float, most: int) -> Run:
+    """Gradient descent as one writes it in PyTorch, a step at a time."""
+    field, theta = torch_field(case, most)
+    number = round(case.t1 / step)
+    done = min(number, 6 * most)
+    for _ in range(done):
+        theta = theta + step * field(None, theta)
+    return Run(theta.numpy(), done, done, done == number)
+
+
 def of_descent(case: Case, step: float, most: int) -> Run:
-    """Gradient descent, whose limit of small steps is the flow."""
+    """Gradient descent, whose limit of small steps is the flow, as one compiled loop."""
     number = round(case.t1 / step)
     done = min(number, 6 * most)
     end = gf.descend(case.flow.problem, case.net, step, done).final
@@ -270,7 +296,11 @@ def methods() -> dict[str, tuple[Method, list[float]]]:
         version("torchdiffeq")
     except PackageNotFoundError:
         return found
-    return found | {"torchdiffeq dopri5": (of_torchdiffeq, coarse)}
+    steps = [1e-1, 1e-2, 1e-3, 1e-4]
+    return found | {
+        "torchdiffeq dopri5": (of_torchdiffeq, coarse),
+        "gradient descent, PyTorch": (of_torch_descent, steps),
+    }
 
 
 def applies(name: str, case: Case) -> bool:
@@ -281,9 +311,10 @@ def applies(name: str, case: Case) -> bool:
         return False  # a dense Jacobian of some 10 000 parameters at each step
     if name == "scipy LSODA" and large:
         return False  # its Jacobian by differences: thousands of evaluations each
-    if name == "torchdiffeq dopri5" and large:
-        return False  # the cross-entropy is not written in its field
-    return plain or name not in ("gradient descent", "torchdiffeq dopri5")
+    in_torch = ("torchdiffeq dopri5", "gradient descent, PyTorch")
+    if name in in_torch and large:
+        return False  # the cross-entropy is not written in their field
+    return plain or name not in ("gradient descent", *in_torch)
 
 
 def measure(case: Case, reference: np.ndarray, most: int, seconds: float) -> list[dict]:
