@@ -51,7 +51,6 @@ class _Search(eqx.Module):
 def first_time(
     event: Callable[[Scalar], tuple[Scalar, Any]],
     bracket: Bracket,
-    near: Scalar | float,
     nothing: Any,
 ) -> tuple[Scalar, Any]:
     """The first time in a bracket at which a value is negative, from above, and what is
@@ -59,8 +58,7 @@ def first_time(
     both at a time.
 
     By the ITP method (Oliveira & Takahashi 2020): the secant's root, moved a little to the
-    middle, no further from it than bisection would be; until the value is negative by no
-    more than `near`, or the time is known to rounding.
+    middle, no further from it than bisection would be.
     """
     width = bracket.high - bracket.low
     halvings = jnp.finfo(width.dtype).nmant - _LOST_BITS
@@ -68,7 +66,7 @@ def first_time(
 
     def going(s: _Search) -> Array:
         b = s.bracket
-        far = (b.at_high < -near) & (b.high - b.low > resolution)
+        far = (b.at_high < 0) & (b.high - b.low > resolution)
         return jnp.isnan(b.at_high) & (s.looks == 0) | far
 
     def look(s: _Search) -> _Search:

@@ -174,10 +174,8 @@ class Span(eqx.Module):
         def least_margin(time: Scalar) -> tuple[Scalar, None]:
             return _least(self.margins_at(time)), None
 
-        # A margin is 0 where z is beyond its kink by what counts as rounding.
-        rounding = jnp.min(jnp.stack([rounding_of(z) for z in self.first.z]))
         part = first_part(jax.vmap(_least)(looks), self.size)
-        return first_time(least_margin, part, rounding, None)[0]
+        return first_time(least_margin, part, None)[0]
 
     def first_release(self, before: Scalar) -> tuple[Scalar, GateState]:
         """The time before `before` at which sliding gates let go, and the gates after that;
@@ -196,9 +194,7 @@ class Span(eqx.Module):
             whole = Bracket(
                 jnp.zeros_like(before), before, room, jnp.full_like(room, jnp.nan)
             )
-            # Nothing jumps at a release: an error of the time counts squared.
-            near = float(jnp.finfo(before.dtype).eps) ** 0.5
-            return first_time(least_room, whole, near, self.gates)
+            return first_time(least_room, whole, self.gates)
 
         sliding = any_of(self.gates.sliding)
         return jax.lax.cond(sliding, search, lambda: (before, self.gates))
