@@ -200,7 +200,7 @@ def of_scipy(name: str) -> Method:
     return run
 
 
-def torch_field(case: Case, most: int) -> tuple[Callable[[Any, Any], Any], Any]:
+def torch_field(case: Case) -> tuple[Callable[[Any, Any], Any], Any]:
     """−∇R by PyTorch's automatic differentiation, and the start, both as flat tensors."""
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -210,13 +210,8 @@ def torch_field(case: Case, most: int) -> tuple[Callable[[Any, Any], Any], Any]:
     shapes = [w.shape for w in case.net.weights]
     sizes = [a * b for a, b in shapes]
     logistic = case.flow.problem.loss is gf.losses.logistic
-    evaluations = 0
 
     def field(t: Any, theta: Any) -> Any:
-        nonlocal evaluations
-        evaluations += 1
-        if evaluations > 6 * most:
-            raise _TooMuchWork
         with torch.enable_grad():
             theta = theta.detach().requires_grad_()
             a = x
@@ -239,12 +234,14 @@ def of_torchdiffeq(case: Case, rtol: float, most: int) -> Run:
     import torch  # pyright: ignore[reportMissingImports]
     import torchdiffeq  # pyright: ignore[reportMissingImports]
 
-    field, start = torch_field(case, most)
+    field, start = torch_field(case)
     evaluations = 0
 
     def counted(t: Any, theta: Any) -> Any:
         nonlocal evaluations
         evaluations += 1
+        if evaluations > 6 * most:
+            raise _TooMuchWork
         return field(t, theta)
 
     times = torch.tensor([0.0, case.t1], dtype=torch.float64)
@@ -261,7 +258,7 @@ def of_torchdiffeq(case: Case, rtol: float, most: int) -> Run:
 
 def of_torch_descent(case: Case, step: float, most: int) -> Run:
     """Gradient descent as one writes it in PyTorch, a step at a time."""
-    field, theta = torch_field(case, most)
+    field, theta = torch_field(case)
     number = round(case.t1 / step)
     done = min(number, 6 * most)
     for _ in range(done):

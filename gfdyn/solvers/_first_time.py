@@ -71,10 +71,11 @@ def first_time(
 
     def look(s: _Search) -> _Search:
         b = s.bracket
-        time = jnp.where(jnp.isnan(b.at_high), b.high, _itp(s, width, resolution, halvings))
+        unknown = jnp.isnan(b.at_high)
+        time = jnp.where(unknown, b.high, _itp(s, width, resolution, halvings))
         value, seen = event(time)
         beyond = value < 0
-        ends = jnp.isnan(b.at_high) | beyond
+        ends = unknown | beyond
         after = Bracket(
             low=jnp.where(ends, b.low, time),
             high=jnp.where(ends, time, b.high),
