@@ -28,6 +28,7 @@ from ._gates import (
     preactivations,
     returning,
     rounding_of,
+    slack,
     standing,
     values_of,
     without,
@@ -242,14 +243,11 @@ def _time_wrong(
     return jnp.max(jnp.stack(times_wrong))
 
 
-def _wrong_sides(z: Sites, after: GateState, allowed: float = 1.0) -> Mask:
-    """The sites that are beyond their kinks after all: by more than rounding (times
-    `allowed`), and than those that slide on the same sample are off theirs."""
+def _wrong_sides(z: Sites, after: GateState, roundings: float = 1.0) -> Mask:
+    """The sites that are beyond their kinks after all."""
 
     def beyond(watched: Array, on: Array, slides: Array, now: Array) -> Array:
-        off = jnp.max(jnp.abs(now), axis=1, keepdims=True, where=slides, initial=0.0)
-        furthest = jnp.maximum(allowed * rounding_of(now), off)
-        return watched & (jnp.where(on, now, -now) < -furthest)
+        return watched & (jnp.where(on, now, -now) < -slack(now, slides, roundings))
 
     watched = without(after.frozen, after.sliding)
     return per_layer(beyond, watched, after.on, after.sliding, z)

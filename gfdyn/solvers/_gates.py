@@ -231,6 +231,16 @@ def rounding_of(z: Array) -> Array:
     return _Z_ROUNDING * jnp.finfo(z.dtype).eps * jnp.max(jnp.abs(z))
 
 
+def slack(z: Array, slides: Array, roundings: float = 1.0) -> Array:
+    """How far beyond its kink a pre-activation of a layer may be and not count as beyond:
+    by some times its rounding, or as far as those that slide on its sample are off theirs.
+
+    Kinks of aligned neurons on a sample are all but one: what takes some off it takes all.
+    """
+    off = jnp.max(jnp.abs(z), axis=1, keepdims=True, where=slides, initial=0.0)
+    return jnp.maximum(roundings * rounding_of(z), off)
+
+
 def per_layer(function: Callable[..., Array], *sites: Any) -> tuple[Array, ...]:
     """The function applied to the arrays of each layer."""
     return tuple(function(*arrays) for arrays in zip(*sites, strict=True))

@@ -18,7 +18,7 @@ from ._gates import (
     masked,
     per_layer,
     preactivations,
-    rounding_of,
+    slack,
     smallest,
     without,
 )
@@ -95,9 +95,9 @@ class Span(eqx.Module):
     """A step under fixed gates, from where it starts to where it leads.
 
     The *margin* of a site is how far its pre-activation is on its gate's side of the kink.
-    A site crosses where its margin falls below 0. One that was beyond its kink already, as
-    its capture was refused, crosses again where it is twice as far beyond; a stranded one
-    at the start.
+    A site crosses where its margin falls below 0, by more than `slack`. One that was beyond
+    its kink already, as its capture was refused, crosses again where it is twice as far
+    beyond; a stranded one at the start.
     """
 
     flow: AbstractFlow
@@ -117,18 +117,25 @@ class Span(eqx.Module):
         """How far each gate that is frozen still is from crossing; ∞ at other sites."""
 
         def margin(
-            on: Array, before: Array, now: Array, watched: Array, stranded: Array
+            on: Array,
+            slides: Array,
+            watched: Array,
+            stranded: Array,
+            before: Array,
+            now: Array,
         ) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
-            rounding = rounding_of(before)
-            allowed = jnp.minimum(CREEP * sign * before, -rounding)
-            allowed = jnp.where(stranded, -rounding, allowed)
+            nearest = -slack(now, slides)
+            allowed = jnp.minimum(CREEP * sign * before, nearest)
+            allowed = jnp.where(stranded, nearest, allowed)
             allowed = jax.lax.stop_gradient(allowed)
             return jnp.where(watched, sign * now - allowed, jnp.inf)
 
         gates = self.gates
         watched = without(gates.frozen, gates.sliding)
-        return per_layer(margin, gates.on, self.first.z, z, watched, self.stranded)
+        return per_layer(
+            margin, gates.on, gates.sliding, watched, self.stranded, self.first.z, z
+        )
 
     def margins_at(self, time: Scalar) -> Sites:
         """The margins within the step."""
