@@ -8,6 +8,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 
+# What is left of an image counts as rounding below this many times the precision.
+_EXHAUSTED = 100
+
+
 def extremal_eigenvalues(
     product: Callable[[Array], Array], like: Float[Array, " size"], iterations: int
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -20,31 +24,24 @@ def extremal_eigenvalues(
     iterations = min(iterations, size)
     # A constant of the compiled program, which need not draw it.
     start = np.random.default_rng(0).normal(size=size)
-    basis = np.zeros((iterations + 1, size))
-    basis[0] = start / np.linalg.norm(start)
-    basis = jnp.asarray(basis, dtype)
+    start = jnp.asarray(start / np.linalg.norm(start), dtype)
 
-    def step(
-        carry: tuple[Array, Array], i: Array
-    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        basis, scale = carry
-        w = product(basis[i])
-        scale = jnp.maximum(scale, jnp.max(jnp.abs(w)))
-        diagonal = w @ basis[i]
+    def step(carry: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], Array]:
+        basis, q = carry
+        basis = basis.at[i].set(q)
+        image = product(q)
+        w = image
         for _ in range(2):
             w = w - basis.T @ (basis @ w)
-        length = jnp.linalg.norm(w)
-        # The space is exhausted when nothing is left: the chain ends there.
-        alive = length > jnp.finfo(dtype).eps * scale
-        following = jnp.where(alive, w / jnp.where(alive, length, 1.0), 0.0)
-        basis = basis.at[i + 1].set(following)
-        return (basis, scale), (diagonal, jnp.where(alive, length, 0.0))
+        # The space is exhausted where only rounding is left: the chain ends there, in 0.
+        length, whole = jnp.linalg.norm(w), jnp.linalg.norm(image)
+        alive = length > _EXHAUSTED * jnp.finfo(dtype).eps * whole
+        return (basis, jnp.where(alive, w / jnp.where(alive, length, 1.0), 0.0)), image
 
-    first = basis, jnp.zeros((), dtype)
-    _, (diagonal, off) = jax.lax.scan(step, first, jnp.arange(iterations))
+    first = jnp.zeros((iterations, size), dtype), start
+    (basis, _), images = jax.lax.scan(step, first, jnp.arange(iterations))
+    ritz = basis @ images.T
     # Rows after the end of the chain get a value from inside the spectrum.
-    inside = jnp.cumprod(jnp.concatenate([jnp.ones((1,), dtype), jnp.sign(off[:-1])]))
-    diagonal = jnp.where(inside > 0, diagonal, diagonal[0])
-    tridiagonal = jnp.diag(diagonal) + jnp.diag(off[:-1], 1) + jnp.diag(off[:-1], -1)
-    values = jnp.linalg.eigvalsh(tridiagonal)
+    inside = jnp.sum(basis**2, axis=1)
+    values = jnp.linalg.eigvalsh(ritz + jnp.diag((1 - inside) * ritz[0, 0]))
     return values[0], values[-1]

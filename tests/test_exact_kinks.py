@@ -245,8 +245,8 @@ def test_neurons_that_slide_together_on_one_sample():
     # sliding neurons counted; the second over 100 000 before a stranded site that only
     # passes its kink was put on it, the fifth 3000 before sites were told apart that only
     # the putting back of others had moved beyond their kinks; the last 2115 before a site
-    # whose kink is that of a sliding one to 1e-5 was left to creep beyond it, and 838 before
-    # it counted as beyond only where it is further from its kink than that one.
+    # whose kink is that of a sliding one to 1e-5 was left to creep beyond it, and
+    # 838 before it counted as beyond only where it is further off its kink than that one.
     cases = ((3, 1e-7), (3, 1e-8), (4, 1e-5), (6, 1e-5), (8, 1e-7), (3, 1e-4))
     for seed, rtol in cases:
         traj = escape(seed, rtol)

@@ -1,5 +1,5 @@
 """Right-hand sides: gradient flow and its escape coordinates, each in a clock."""
 
-from ._base import AbstractFlow as AbstractFlow, State as State
+from ._base import AbstractFlow as AbstractFlow, Field as Field, State as State
 from ._escape import EscapeFlow as EscapeFlow, Polar as Polar
 from ._gradient import GradientFlow as GradientFlow

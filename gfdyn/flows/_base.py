@@ -7,6 +7,7 @@ energy(0) − energy(τ) = dissipated(τ) certifies the integration.
 
 import abc
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -26,6 +27,10 @@ class State(eqx.Module):
 
     position: Any
     dissipated: Scalar
+
+
+# position -> velocity; an equinox module where its arrays are to be arguments
+Field = Callable[[Any], State]
 
 
 class AbstractFlow(eqx.Module):
@@ -95,9 +100,14 @@ class AbstractFlow(eqx.Module):
         """How fast `point` moves for each unit of gradient."""
 
     @abc.abstractmethod
-    def coasting_time(self, position: Any, velocity: State, tolerance: Scalar) -> Scalar:
+    def coasting_time(
+        self, position: Any, velocity: State, field: Field, tolerance: Scalar
+    ) -> Scalar:
         """How long the direction of θ may be held where it is for an error of at most
-        `tolerance` · ‖θ‖: long at a saddle that is left radially, 0 where it moves."""
+        `tolerance` · ‖θ‖: long at a saddle that is left radially, 0 where it moves.
+
+        `field` gives the velocity at other positions.
+        """
 
     @abc.abstractmethod
     def held(self, velocity: State) -> State:

@@ -14,6 +14,7 @@ from .._problem import Problem, check_fit
 from ..nets import AbstractNet, norm
 from ._base import (
     AbstractFlow,
+    Field,
     Scalar,
     State,
     axpy,
@@ -128,31 +129,35 @@ class EscapeFlow(AbstractFlow):
         """1."""
         return jnp.ones((), self.problem.data.x.dtype)
 
-    def coasting_time(self, position: Polar, velocity: State, tolerance: Scalar) -> Scalar:
+    def coasting_time(
+        self, position: Polar, velocity: State, field: Field, tolerance: Scalar
+    ) -> Scalar:
         r"""How long ρ may be held where it is for an error of at most `tolerance` · ‖ρ‖.
 
         On the long way out of a saddle ρ has converged and only r moves, but an explicit
         method is held to steps of 1/s by its stability. With $v$ the velocity of ρ and
         Λ a bound on the growth of a deviation, holding ρ for h costs at most
-        $|v| (e^{\Lambda h} - 1)/\Lambda$. Λ is the largest eigenvalue of ∂v/∂ρ, by Lanczos,
-        with a margin of 5 % of the spectrum's width.
+        $|v| (e^{\Lambda h} - 1)/\Lambda$. Λ is the largest eigenvalue of ∂v/∂ρ, by Lanczos
+        from differences of v, with a margin of 5 % of the spectrum's width.
         """
         rho, unravel = jax.flatten_util.ravel_pytree(position.direction)
-
-        def tangential(flat: Array) -> Array:
-            moved = self.velocity(Polar(unravel(flat), position.log_radius)).position
-            return jax.flatten_util.ravel_pytree(moved.direction)[0]
-
         moves: Polar = velocity.position
-        speed = jnp.linalg.norm(jax.flatten_util.ravel_pytree(moves.direction)[0])
+        here, _ = jax.flatten_util.ravel_pytree(moves.direction)
+        speed = jnp.linalg.norm(here)
         rate = jnp.abs(moves.log_radius)
         allowed = tolerance * math.sqrt(_degree(position.direction))
 
         def growth() -> Scalar:
+            step = jnp.sqrt(jnp.finfo(rho.dtype).eps)
+
+            def tangent(v: Array) -> Array:
+                return v - rho * (rho @ v) / (rho @ rho)
+
             def product(v: Array) -> Array:
-                v = v - rho * (rho @ v) / (rho @ rho)
-                moved = jax.jvp(tangential, (rho,), (v,))[1]
-                return moved - rho * (rho @ moved) / (rho @ rho)
+                moved = Polar(unravel(rho + step * tangent(v)), position.log_radius)
+                there: Polar = field(moved).position
+                flat, _ = jax.flatten_util.ravel_pytree(there.direction)
+                return tangent(flat - here) / step
 
             smallest, largest = extremal_eigenvalues(product, rho, _LANCZOS_STEPS)
             return jnp.maximum(largest + 0.05 * (largest - smallest), 0.0)

@@ -17,6 +17,7 @@ from ..losses import Linear
 from ..nets import AbstractNet, norm
 from ._base import (
     AbstractFlow,
+    Field,
     Scalar,
     State,
     axpy,
@@ -162,7 +163,7 @@ class GradientFlow(AbstractFlow):
         return 1 / jnp.sqrt(jnp.where(square > 0, square, 1.0))
 
     def coasting_time(
-        self, position: AbstractNet, velocity: State, tolerance: Scalar
+        self, position: AbstractNet, velocity: State, field: Field, tolerance: Scalar
     ) -> Scalar:
         """0: θ has no direction of its own in these coordinates."""
         return jnp.zeros_like(tolerance)

@@ -1,6 +1,5 @@
 """An ordinary adaptive solve by any of diffrax's solvers."""
 
-from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -10,13 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from .._tracing import is_concrete
-from ..flows import AbstractFlow, EscapeFlow, State
+from ..flows import AbstractFlow, EscapeFlow, Field, State
 from ..nets import AbstractNet
 from ._base import AbstractSolver, Scalar, Step
-
-
-# position -> velocity; an equinox module, so that its arrays are arguments
-Field = Callable[[Any], State]
 
 
 class Adaptive(AbstractSolver):
@@ -103,7 +98,8 @@ class Adaptive(AbstractSolver):
         solver_state: "_AdaptiveState",
     ) -> Step:
         """One step of the method, along converged directions without stability limit."""
-        longest_coast = self.longest_coast(flow, state, flow.velocity(state.position))
+        velocity = flow.velocity(state.position)
+        longest_coast = self.longest_coast(flow, state, velocity, flow.velocity)
         coasting = size <= longest_coast
         field = _Coasting(flow, coasting)
         step = self.attempt(flow, field, state, size, solver_state)
@@ -149,10 +145,12 @@ class Adaptive(AbstractSolver):
             num_field_evaluations=jnp.asarray(self._stages, jnp.int32),
         )
 
-    def longest_coast(self, flow: AbstractFlow, state: State, velocity: State) -> Scalar:
+    def longest_coast(
+        self, flow: AbstractFlow, state: State, velocity: State, field: Field
+    ) -> Scalar:
         """How long a step may be during which the direction of θ is held."""
         tolerance = _COASTING_FRACTION * jnp.asarray(self.rtol, state.dissipated.dtype)
-        return flow.coasting_time(state.position, velocity, tolerance)
+        return flow.coasting_time(state.position, velocity, field, tolerance)
 
     def start_controller(self, dt0: Scalar) -> Any:
         """The state of the step size controller before the first step."""

@@ -161,7 +161,13 @@ class ExactKinks(AbstractSolver):
         gates = self._freeze(net, horizon, jumps, before)
         small = _is_small(gates)
         allowance = self._allowance(flow, net, size, small, before)
-        longest = self.steps.longest_coast(flow, state, before.motion.velocity)
+
+        def around(position: Any) -> State:
+            nu, exactly = before.motion.nu, jnp.zeros_like(size)
+            near = motion(flow, position, gates, before.lines, nu, exactly, solving=False)
+            return near.velocity
+
+        longest = self.steps.longest_coast(flow, state, before.motion.velocity, around)
         coasting = (size <= longest) & ~any_of(gates.sliding)
         field = FixedGates(
             flow, gates, before.lines, before.nu_rate, small, coasting, allowance.gradient
