@@ -17,6 +17,7 @@ from ._gates import (
     Sites,
     any_of,
     captured,
+    drift,
     either,
     flipped,
     flips,
@@ -86,6 +87,7 @@ def correct(
         leg.motion,
         span.allowance,
         loop_kind,
+        crossed=nowhere(gates),
     )
     after, motion = settled.gates, settled.motion
     released = without(gates.sliding, after.sliding)
@@ -113,7 +115,14 @@ def correct(
     ratio = since * tolerances.error_ratio(
         flow, rest.position, span.start.position, settled.position
     )
-    wrong = _wrong_sides(motion.z, after)
+    # Sites beside sliding ones have been taken back along with these.
+    leeway = per_layer(
+        lambda room, z, slides: jnp.maximum(room, drift(z, slides)),
+        span.leeway,
+        leg.motion.z,
+        gates.sliding,
+    )
+    wrong = _wrong_sides(motion.z, after, leeway)
 
     # The rest grows from 0 over that time: half of it has been missed.
     position = jax.tree.map(
@@ -127,6 +136,7 @@ def correct(
         after,
         wrong,
         motion.z,
+        leeway,
         _SHARE * allowed_error,
     )
     ratio = jnp.maximum(ratio, back.error / allowed_error) / _SHARE
@@ -163,7 +173,7 @@ def _gates_beyond(
     flow, gates = span.flow, span.gates
     beyond = flipped(gates, last)
     along, cost = back_to_kinks(flow, moved, beyond, span.lines, span.allowance.position)
-    back = returning(gates, last, preactivations(flow, along, beyond))
+    back = returning(beyond, last, preactivations(flow, along, beyond))
     back = per_layer(jnp.logical_and, back, _holding(span, turned, times))
     return captured(beyond, span.lines.with_sharers(back)), cost
 
@@ -243,14 +253,17 @@ def _time_wrong(
     return jnp.max(jnp.stack(times_wrong))
 
 
-def _wrong_sides(z: Sites, after: GateState, roundings: float = 1.0) -> Mask:
+def _wrong_sides(z: Sites, after: GateState, leeway: Sites, part: float = 1.0) -> Mask:
     """The sites that are beyond their kinks after all."""
 
-    def beyond(watched: Array, on: Array, slides: Array, now: Array) -> Array:
-        return watched & (jnp.where(on, now, -now) < -slack(now, slides, roundings))
+    def beyond(
+        watched: Array, on: Array, slides: Array, leeway: Array, now: Array
+    ) -> Array:
+        allowed = slack(now, slides, leeway, part)
+        return watched & (jnp.where(on, now, -now) < -allowed)
 
     watched = without(after.frozen, after.sliding)
-    return per_layer(beyond, watched, after.on, after.sliding, z)
+    return per_layer(beyond, watched, after.on, after.sliding, leeway, z)
 
 
 def _error_of(span: Span, wrong: Mask, z: Sites) -> Scalar:
@@ -273,20 +286,22 @@ def _put_back(
     after: GateState,
     wrong: Mask,
     z: Sites,
+    leeway: Sites,
     furthest: Scalar,
 ) -> _PutBack:
     """The position with the sites of the mask back on their kinks: left beyond them, they
     would count as an error again in every step until they return.
 
     How far that is counts as an error if this step has taken them there, and so does the
-    time for which they were there; but not if nothing has crossed in it: then only that
-    sliding sites were put back on their kinks has moved them along. Those that were there
-    before, or within what they may creep on by in a step, are only put back if near.
+    time for which they were there; but neither does if nothing has crossed in it: then only
+    that sliding sites were put back on their kinks has moved them along. These, and those
+    that were there before, or within what they may creep on by in a step, are put back only
+    if near.
     """
     flow = span.flow
-    before = _wrong_sides(span.first.z, after, 1 / CREEP)
+    before = _wrong_sides(span.first.z, after, leeway, 1 / CREEP)
     fresh = without(wrong, before)
-    has_fresh = any_of(fresh)
+    has_fresh = crossed & any_of(fresh)
     chosen = per_layer(lambda f, w: jnp.where(has_fresh, f, w), fresh, wrong)
     held = GateState(after.on, either(after.sliding, chosen), after.frozen)
 
@@ -300,7 +315,7 @@ def _put_back(
         missed = jnp.where(crossed, constant(_error_of(span, wrong, z)), 0.0)
         error = jnp.maximum(missed, jnp.where(has_fresh, distance, 0.0))
         now = preactivations(flow, there, after)
-        return _PutBack(there, now, error, _wrong_sides(now, after))
+        return _PutBack(there, now, error, _wrong_sides(now, after, leeway))
 
     def stays() -> _PutBack:
         return _PutBack(position, z, jnp.zeros_like(furthest), nowhere(after))

@@ -37,7 +37,7 @@ from ._span import Allowance, Outcome, Span, kinked_path
 # and a sliding one below this part of that is let go.
 _RELEVANCE = 0.03
 _LEAVING = 0.1
-# The part of the tolerance that the multipliers of sliding gates may leave as error.
+# The part of the tolerance that sliding gates may leave as error.
 _SLIDING_FRACTION = 3e-3
 # What matters is judged over the longest of the last steps, each forgotten by this factor:
 # a step cut short by an event must not set gates free that the next one needs.
@@ -157,7 +157,7 @@ class ExactKinks(AbstractSolver):
             return self.steps.step(flow, state, size, solver_state)
         before: _KinkState = solver_state
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
-        jumps = self._jumps(flow, state.position, horizon, before)
+        jumps, leeway = self._jumps(flow, state.position, horizon, before)
         gates = self._freeze(net, horizon, jumps, before)
         small = _is_small(gates)
         allowance = self._allowance(flow, net, size, small, before)
@@ -185,6 +185,7 @@ class ExactKinks(AbstractSolver):
             size,
             allowance,
             jumps,
+            leeway,
             before.stranded,
         )
         outcome = self._at_kinks(span, verdict.accepted, small, before.pressed)
@@ -247,15 +248,18 @@ class ExactKinks(AbstractSolver):
 
     def _jumps(
         self, flow: AbstractFlow, position: Any, horizon: Scalar, before: "_KinkState"
-    ) -> Sites:
-        """How far the velocity jumps where each gate flips."""
+    ) -> tuple[Sites, Sites]:
+        """How far the velocity jumps where each gate flips, and how far beyond its kink a
+        site may be where others slide."""
         flow, position, here = constant((flow, position, before.motion))
+        net = flow.point(position)
         reach = horizon * norm(flow.point(here.velocity.position))
-        sizes = kink_sizes(
+        sizes, norms = kink_sizes(
             flow, position, here.z, here.signal, here.nu, before.gates, reach
         )
-        gain = flow.gain(here.gradient)
-        return constant(per_layer(lambda s: gain * s, sizes))
+        gain, moved = flow.gain(here.gradient), self._sliding_error(net)
+        jumps = per_layer(lambda s: gain * s, sizes)
+        return constant((jumps, per_layer(lambda n: moved * n, norms)))
 
     def _freeze(
         self, net: AbstractNet, horizon: Scalar, jumps: Sites, before: "_KinkState"
@@ -292,9 +296,13 @@ class ExactKinks(AbstractSolver):
         """None in small networks, where the multipliers decide on releases to rounding."""
         if small:
             return Allowance(jnp.zeros_like(size), jnp.zeros_like(size))
-        position = _SLIDING_FRACTION * self.steps.rtol * norm(constant(net))
+        position = self._sliding_error(constant(net))
         moves = size * flow.gain(constant(before.motion.gradient))
         return Allowance(position / moves, position)
+
+    def _sliding_error(self, net: AbstractNet) -> Scalar:
+        """How far θ may be from where the sliding gates want it."""
+        return _SLIDING_FRACTION * self.steps.rtol * norm(net)
 
 
 class _KinkState(eqx.Module):

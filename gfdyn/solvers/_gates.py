@@ -164,8 +164,9 @@ def kink_sizes(
     nu: Sites,
     gates: GateState,
     reach: Array,
-) -> Sites:
-    """How far the gradient jumps where each gate flips, ‖(1 − slope) c_a ∂z_a/∂θ‖.
+) -> tuple[Sites, Sites]:
+    """How far the gradient jumps where each gate flips, ‖(1 − slope) c_a ∂z_a/∂θ‖, and
+    ‖∂z_a/∂θ‖, with sliding gates open.
 
     A sample that hardly any unit of some layer lets through has next to no z in the layers
     above, and lets no signal down. That changes at once where a unit opens: gates there
@@ -189,10 +190,11 @@ def kink_sizes(
         return at.pullback(flow.cotangent(position, at.outputs), nu)[1]
 
     signal = jax.lax.cond(any_of(revived), reviving, lambda: signal)
-    return tuple(
+    sizes = tuple(
         abs(1 - sigma.slope) * jnp.abs(c) * n
         for sigma, c, n in zip(net.activations, signal, norms, strict=True)
     )
+    return sizes, norms
 
 
 def flips(net: AbstractNet, gates: GateState, signal: Sites) -> Sites:
@@ -218,10 +220,10 @@ def captured(gates: GateState, caught: Mask) -> GateState:
 
 def returning(gates: GateState, crossed: Mask, values: Sites) -> Mask:
     """The crossed sites at which z, or its rate, beyond the kink has the sign that it had
-    before it; `gates` are those before."""
+    before it; `gates` are those beyond."""
 
     def back(c: Array, on: Array, value: Array) -> Array:
-        return c & jnp.where(on, value > 0, value < 0)
+        return c & jnp.where(on, value < 0, value > 0)
 
     return per_layer(back, crossed, gates.on, values)
 
@@ -231,14 +233,21 @@ def rounding_of(z: Array) -> Array:
     return _Z_ROUNDING * jnp.finfo(z.dtype).eps * jnp.max(jnp.abs(z))
 
 
-def slack(z: Array, slides: Array, roundings: float = 1.0) -> Array:
+def slack(z: Array, slides: Array, leeway: Array, part: float = 1.0) -> Array:
     """How far beyond its kink a pre-activation of a layer may be and not count as beyond:
-    by some times its rounding, or as far as those that slide on its sample are off theirs.
+    by its rounding or, where others slide on its sample, a leeway (or a part of these);
+    or as far as those others are off their kinks.
 
     Kinks of aligned neurons on a sample are all but one: what takes some off it takes all.
     """
-    off = jnp.max(jnp.abs(z), axis=1, keepdims=True, where=slides, initial=0.0)
-    return jnp.maximum(roundings * rounding_of(z), off)
+    beside = jnp.any(slides, axis=1, keepdims=True)
+    allowed = jnp.maximum(rounding_of(z), jnp.where(beside, leeway, 0.0))
+    return jnp.maximum(part * allowed, drift(z, slides))
+
+
+def drift(z: Array, slides: Array) -> Array:
+    """How far those that slide on a sample are off their kinks, at most."""
+    return jnp.max(jnp.abs(z), axis=1, keepdims=True, where=slides, initial=0.0)
 
 
 def per_layer(function: Callable[..., Array], *sites: Any) -> tuple[Array, ...]:

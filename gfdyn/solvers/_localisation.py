@@ -7,18 +7,13 @@ from jaxtyping import Array, Bool
 from ..flows import State
 from ._gates import (
     GateState,
-    Mask,
-    any_of,
-    captured,
-    either,
     flipped,
     nowhere,
     per_layer,
     preactivations,
-    returning,
 )
 from ._settle import settle
-from ._sliding import back_to_kinks, constant, motion, z_rates
+from ._sliding import constant
 from ._span import Looks, Outcome, Span
 
 
@@ -61,36 +56,22 @@ def _cut(
     corrected: Outcome,
     loop_kind: str,
 ) -> Outcome:
-    flow, lines, gates = span.flow, span.lines, span.gates
+    flow, gates = span.flow, span.gates
     found = decide.leg.at(reached).position
     crossed = decide.crossed(decide.margins(preactivations(flow, found, gates)))
     time = span.with_derivative(reached, crossed)
     inside = span.leg.at(time)
 
-    # Back on the kinks under the old gates, to decide on the new ones.
-    position, cost = back_to_kinks(flow, found, gates, lines, span.allowance.position)
-    position = flow.retract(position)
-    beyond = flipped(let_go, crossed)
-
-    def caught() -> Mask:
-        # This side led to the kink; it attracts if the side beyond leads back.
-        nu, allowed = decide.leg.motion.nu, span.allowance.gradient
-        there = motion(flow, position, beyond, lines, nu, allowed)
-        rates = z_rates(flow, position, beyond, there.velocity)
-        return lines.with_sharers(returning(gates, crossed, rates))
-
-    slides = constant(jax.lax.cond(any_of(crossed), caught, lambda: nowhere(gates)))
-    # A stranded site that only passes its kink, back to where its gate is, is put on it.
-    stranded = per_layer(jnp.logical_and, span.stranded, slides)
     end = settle(
         flow,
         inside.position,
-        captured(beyond, slides),
-        lines,
-        either(gates.sliding, stranded),
+        flipped(let_go, crossed),
+        span.lines,
+        gates.sliding,
         span.leg.motion,
         span.allowance,
         loop_kind,
+        crossed=crossed,
         one_by_one=True,
     )
     return Outcome(
@@ -104,5 +85,5 @@ def _cut(
         mean_since=jnp.zeros_like(span.size),
         crossed=crossed,
         stranded=nowhere(gates),
-        cost=corrected.cost + cost + 1 + end.cost + _SEARCH_COST,
+        cost=corrected.cost + 1 + end.cost + _SEARCH_COST,
     )

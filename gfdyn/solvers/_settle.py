@@ -4,14 +4,26 @@ from typing import Any
 
 import equinox as eqx
 import equinox.internal as eqxi
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow
 from ._base import Scalar
-from ._gates import GateState, Mask, Sites, any_of, awaiting, either, per_layer, smallest
+from ._gates import (
+    GateState,
+    Mask,
+    Sites,
+    any_of,
+    awaiting,
+    captured,
+    either,
+    per_layer,
+    returning,
+    smallest,
+)
 from ._lines import Lines
-from ._sliding import Motion, back_to_kinks, constant, motion
+from ._sliding import Motion, back_to_kinks, constant, motion, z_rates
 from ._span import Allowance, out_of_range, release
 
 
@@ -25,6 +37,8 @@ class Settled(eqx.Module):
     position: Any
     gates: GateState
     motion: Motion
+    # Whether what was crossed has been decided on, and no gate is out of range
+    decided: Bool[Array, ""]
     in_range: Bool[Array, ""]
     # In field evaluations
     cost: Scalar
@@ -39,13 +53,15 @@ def settle(
     guess: Motion,
     allowance: Allowance,
     loop_kind: str,
+    crossed: Mask,
     one_by_one: bool = False,
 ) -> Settled:
     """The position back on the kinks along which `gates` slide, and the motion from there,
     after releasing the gates that are out of range: all of them in a round, or the
     furthest.
 
-    Sites in `kept` have z = 0 even if they are released: they slid until now.
+    Sites in `kept` have z = 0 even if they are released: they slid until now. Those just
+    `crossed` are caught first where the side beyond leads back.
     """
 
     def attempt(carry: Settled) -> Settled:
@@ -55,19 +71,27 @@ def settle(
         moved = flow.retract(moved)
         gates = awaiting(flow, moved, gates)
         here = motion(flow, moved, gates, lines, carry.motion.nu, allowance.gradient)
-        openness = constant(here.openness(flow.point(moved), lines))
-        out = out_of_range(gates.sliding, openness)
-        if one_by_one:
-            out = _furthest(out, openness)
-        else:
-            out = _uppermost(out)
-        out = lines.with_sharers(out)
-        after = release(gates, out, openness)
         cost = carry.cost + cost + here.cost + 1
-        return Settled(moved, after, here, ~any_of(out), cost)
 
+        def catch() -> tuple[GateState, Array]:
+            # This side led to the kink; it attracts if the side beyond leads back.
+            rates = z_rates(flow, moved, gates, here.velocity)
+            slides = lines.with_sharers(returning(gates, crossed, rates))
+            return captured(gates, slides), jnp.asarray(False)
+
+        def let_go() -> tuple[GateState, Array]:
+            openness = here.openness(flow.point(moved), lines)
+            out = out_of_range(gates.sliding, openness)
+            out = _furthest(out, openness) if one_by_one else _uppermost(out)
+            out = lines.with_sharers(out)
+            return release(gates, out, openness), ~any_of(out)
+
+        after, in_range = constant(jax.lax.cond(carry.decided, let_go, catch))
+        return Settled(moved, after, here, jnp.asarray(True), in_range, cost)
+
+    none = jnp.asarray(False)
     nothing = jnp.zeros_like(allowance.gradient)
-    start = Settled(position, gates, guess, jnp.asarray(False), nothing)
+    start = Settled(position, gates, guess, ~any_of(crossed), none, nothing)
     return eqxi.while_loop(
         lambda s: ~s.in_range,
         attempt,

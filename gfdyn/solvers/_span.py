@@ -97,7 +97,7 @@ class Span(eqx.Module):
     The *margin* of a site is how far its pre-activation is on its gate's side of the kink.
     A site crosses where its margin falls below 0, by more than `slack`. One that was beyond
     its kink already, as its capture was refused, crosses again where it is twice as far
-    beyond; a stranded one at the start.
+    beyond; a stranded one where it is further at all.
     """
 
     flow: AbstractFlow
@@ -110,6 +110,8 @@ class Span(eqx.Module):
     allowance: Allowance
     # How far the velocity jumps where each gate flips
     jumps: Sites
+    # How far beyond its kink a site may be where others slide on its sample
+    leeway: Sites
     # The sites that the step before has left beyond their kinks
     stranded: Mask
 
@@ -121,20 +123,28 @@ class Span(eqx.Module):
             slides: Array,
             watched: Array,
             stranded: Array,
+            leeway: Array,
             before: Array,
             now: Array,
         ) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
-            nearest = -slack(now, slides)
-            allowed = jnp.minimum(CREEP * sign * before, nearest)
-            allowed = jnp.where(stranded, nearest, allowed)
+            nearest = -slack(now, slides, leeway)
+            creep = jnp.where(stranded, 1.0, CREEP).astype(now.dtype)
+            allowed = jnp.minimum(creep * sign * before, nearest)
             allowed = jax.lax.stop_gradient(allowed)
             return jnp.where(watched, sign * now - allowed, jnp.inf)
 
         gates = self.gates
         watched = without(gates.frozen, gates.sliding)
         return per_layer(
-            margin, gates.on, gates.sliding, watched, self.stranded, self.first.z, z
+            margin,
+            gates.on,
+            gates.sliding,
+            watched,
+            self.stranded,
+            self.leeway,
+            self.first.z,
+            z,
         )
 
     def margins_at(self, time: Scalar) -> Sites:
