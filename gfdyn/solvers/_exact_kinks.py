@@ -39,6 +39,8 @@ _RELEVANCE = 0.03
 _LEAVING = 0.1
 # The part of the tolerance that sliding gates may leave as error.
 _SLIDING_FRACTION = 3e-3
+# Beside sliding ones, a unit may be so far beyond a kink, relative to its largest z.
+_LEEWAY = 1e-7
 # What matters is judged over the longest of the last steps, each forgotten by this factor:
 # a step cut short by an event must not set gates free that the next one needs.
 _MEMORY = 0.9
@@ -258,8 +260,14 @@ class ExactKinks(AbstractSolver):
             flow, position, here.z, here.signal, here.nu, before.gates, reach
         )
         gain, moved = flow.gain(here.gradient), self._sliding_error(net)
+
+        def leeway(norms: Array, z: Array) -> Array:
+            # Small units, too, are to have their gates right
+            of_unit = jnp.max(jnp.abs(z), axis=0, keepdims=True)
+            return jnp.minimum(moved * norms, _LEEWAY * of_unit)
+
         jumps = per_layer(lambda s: gain * s, sizes)
-        return constant((jumps, per_layer(lambda n: moved * n, norms)))
+        return constant((jumps, per_layer(leeway, norms, here.z)))
 
     def _freeze(
         self, net: AbstractNet, horizon: Scalar, jumps: Sites, before: "_KinkState"
