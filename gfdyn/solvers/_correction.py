@@ -88,6 +88,7 @@ def correct(
         span.allowance,
         loop_kind,
         crossed=nowhere(gates),
+        stranded=nowhere(gates),
     )
     after, motion = settled.gates, settled.motion
     released = without(gates.sliding, after.sliding)

@@ -72,6 +72,7 @@ def _cut(
         span.allowance,
         loop_kind,
         crossed=crossed,
+        stranded=span.stranded,
         one_by_one=True,
     )
     return Outcome(

@@ -36,6 +36,8 @@ class Settled(eqx.Module):
 
     position: Any
     gates: GateState
+    # The sites that have z = 0, whether they slide or not
+    kept: Mask
     motion: Motion
     # Whether what was crossed has been decided on, and no gate is out of range
     decided: Bool[Array, ""]
@@ -54,6 +56,7 @@ def settle(
     allowance: Allowance,
     loop_kind: str,
     crossed: Mask,
+    stranded: Mask,
     one_by_one: bool = False,
 ) -> Settled:
     """The position back on the kinks along which `gates` slide, and the motion from there,
@@ -65,7 +68,7 @@ def settle(
     """
 
     def attempt(carry: Settled) -> Settled:
-        gates = carry.gates
+        gates, kept = carry.gates, carry.kept
         held = GateState(gates.on, either(gates.sliding, kept), gates.frozen)
         moved, cost = back_to_kinks(flow, position, held, lines, allowance.position)
         moved = flow.retract(moved)
@@ -73,25 +76,28 @@ def settle(
         here = motion(flow, moved, gates, lines, carry.motion.nu, allowance.gradient)
         cost = carry.cost + cost + here.cost + 1
 
-        def catch() -> tuple[GateState, Array]:
+        def catch() -> tuple[GateState, Mask, Array]:
             # This side led to the kink; it attracts if the side beyond leads back.
             rates = z_rates(flow, moved, gates, here.velocity)
             slides = lines.with_sharers(returning(gates, crossed, rates))
-            return captured(gates, slides), jnp.asarray(False)
+            # A stranded site that only passes its kink, back to where its gate is, is
+            # put on it.
+            on_kinks = per_layer(lambda k, s, c: k | (s & c), kept, stranded, slides)
+            return captured(gates, slides), on_kinks, jnp.asarray(False)
 
-        def let_go() -> tuple[GateState, Array]:
+        def let_go() -> tuple[GateState, Mask, Array]:
             openness = here.openness(flow.point(moved), lines)
             out = out_of_range(gates.sliding, openness)
             out = _furthest(out, openness) if one_by_one else _uppermost(out)
             out = lines.with_sharers(out)
-            return release(gates, out, openness), ~any_of(out)
+            return release(gates, out, openness), kept, ~any_of(out)
 
-        after, in_range = constant(jax.lax.cond(carry.decided, let_go, catch))
-        return Settled(moved, after, here, jnp.asarray(True), in_range, cost)
+        after, kept, in_range = constant(jax.lax.cond(carry.decided, let_go, catch))
+        return Settled(moved, after, kept, here, jnp.asarray(True), in_range, cost)
 
     none = jnp.asarray(False)
     nothing = jnp.zeros_like(allowance.gradient)
-    start = Settled(position, gates, guess, ~any_of(crossed), none, nothing)
+    start = Settled(position, gates, kept, guess, ~any_of(crossed), none, nothing)
     return eqxi.while_loop(
         lambda s: ~s.in_range,
         attempt,

@@ -97,7 +97,7 @@ class Span(eqx.Module):
     The *margin* of a site is how far its pre-activation is on its gate's side of the kink.
     A site crosses where its margin falls below 0, by more than `slack`. One that was beyond
     its kink already, as its capture was refused, crosses again where it is twice as far
-    beyond; a stranded one where it is further at all.
+    beyond; a stranded one at the start.
     """
 
     flow: AbstractFlow
@@ -129,8 +129,8 @@ class Span(eqx.Module):
         ) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
             nearest = -slack(now, slides, leeway)
-            creep = jnp.where(stranded, 1.0, CREEP).astype(now.dtype)
-            allowed = jnp.minimum(creep * sign * before, nearest)
+            allowed = jnp.minimum(CREEP * sign * before, nearest)
+            allowed = jnp.where(stranded, nearest, allowed)
             allowed = jax.lax.stop_gradient(allowed)
             return jnp.where(watched, sign * now - allowed, jnp.inf)
 
