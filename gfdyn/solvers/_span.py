@@ -94,8 +94,8 @@ def kinked_path(leg: Leg, outcome: Outcome) -> KinkedPath:
 class Span(eqx.Module):
     """A step under fixed gates, from where it starts to where it leads.
 
-    The *margin* of a site is how far its pre-activation is on its gate's side of the kink.
-    A site crosses where its margin falls below 0, by more than `slack`. One that was beyond
+    The *margin* of a site is how far its pre-activation is on its gate's side of the kink,
+    with `slack` added. A site crosses where its margin falls below 0. One that was beyond
     its kink already, as its capture was refused, crosses again where it is twice as far
     beyond; a stranded one at the start.
     """
