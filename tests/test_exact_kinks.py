@@ -344,6 +344,8 @@ def test_example_one_ends_at_its_exact_speeds():
         assert speed <= 0.5 + 1e-9
         near = [s for s in (0.5, np.sqrt(2) - 1) if abs(speed - s) <= 1e-6]
         assert near, (seed, speed)
+        # Of multipliers that were rounding alone, some runs stood still.
+        assert int(traj.stats["num_steps"]) <= 1000
         seen |= set(near)
     assert 0.5 in seen
 
@@ -354,13 +356,12 @@ def test_a_direction_at_rest_can_be_waited_for():
     problem = gf.Problem(gf.data.circle(8), gf.losses.squared, reduction="sum")
     flow = gf.EscapeFlow(problem, localized=True)
     solver = gf.solvers.ExactKinks(rtol=1e-8)
-    # All of them stalled, from tau = 140 to 340. They take 500 to 800 steps; by rounding,
-    # one in a hundred comes to rest where gates make the flow stiffer, and takes 2000.
+    # All of them stalled, from tau = 140 to 340. They take 500 to 620 steps.
     for seed in (4, 5, 6, 9):
         net = gf.nets.MLP([2, 8, 8, 1], key=jax.random.key(seed))
         traj = gf.solve(flow, net, t1=1500.0, ts=[1500.0], solver=solver)
         assert abs(-float(traj.final_risk) - (np.sqrt(2) - 1)) <= 1e-9
-        assert int(traj.stats["num_steps"]) <= 2500
+        assert int(traj.stats["num_steps"]) <= 1000
 
 
 def test_chatter_is_gone():

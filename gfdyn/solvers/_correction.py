@@ -117,13 +117,8 @@ def correct(
         flow, rest.position, span.start.position, settled.position
     )
     # Sites beside sliding ones have been taken back along with these.
-    leeway = per_layer(
-        lambda room, z, slides: jnp.maximum(room, drift(z, slides)),
-        span.leeway,
-        leg.motion.z,
-        gates.sliding,
-    )
-    wrong = _wrong_sides(motion.z, after, leeway)
+    off = per_layer(drift, leg.motion.z, gates.sliding)
+    wrong = _wrong_sides(motion.z, after, span.leeway, off)
 
     # The rest grows from 0 over that time: half of it has been missed.
     position = jax.tree.map(
@@ -137,7 +132,7 @@ def correct(
         after,
         wrong,
         motion.z,
-        leeway,
+        off,
         _SHARE * allowed_error,
     )
     ratio = jnp.maximum(ratio, back.error / allowed_error) / _SHARE
@@ -254,17 +249,18 @@ def _time_wrong(
     return jnp.max(jnp.stack(times_wrong))
 
 
-def _wrong_sides(z: Sites, after: GateState, leeway: Sites, part: float = 1.0) -> Mask:
-    """The sites that are beyond their kinks after all."""
+def _wrong_sides(
+    z: Sites, after: GateState, leeway: Scalar, off: Sites, part: float = 1.0
+) -> Mask:
+    """The sites that are beyond their kinks after all, by more than (a part of) what those
+    that slide were off theirs before they were put back."""
 
-    def beyond(
-        watched: Array, on: Array, slides: Array, leeway: Array, now: Array
-    ) -> Array:
-        allowed = slack(now, slides, leeway, part)
+    def beyond(watched: Array, on: Array, slides: Array, off: Array, now: Array) -> Array:
+        allowed = slack(now, slides, leeway, off, part)
         return watched & (jnp.where(on, now, -now) < -allowed)
 
     watched = without(after.frozen, after.sliding)
-    return per_layer(beyond, watched, after.on, after.sliding, leeway, z)
+    return per_layer(beyond, watched, after.on, after.sliding, off, z)
 
 
 def _error_of(span: Span, wrong: Mask, z: Sites) -> Scalar:
@@ -287,7 +283,7 @@ def _put_back(
     after: GateState,
     wrong: Mask,
     z: Sites,
-    leeway: Sites,
+    off: Sites,
     furthest: Scalar,
 ) -> _PutBack:
     """The position with the sites of the mask back on their kinks: left beyond them, they
@@ -300,7 +296,7 @@ def _put_back(
     if near.
     """
     flow = span.flow
-    before = _wrong_sides(span.first.z, after, leeway, 1 / CREEP)
+    before = _wrong_sides(span.first.z, after, span.leeway, off, 1 / CREEP)
     fresh = without(wrong, before)
     has_fresh = crossed & any_of(fresh)
     chosen = per_layer(lambda f, w: jnp.where(has_fresh, f, w), fresh, wrong)
@@ -316,7 +312,7 @@ def _put_back(
         missed = jnp.where(crossed, constant(_error_of(span, wrong, z)), 0.0)
         error = jnp.maximum(missed, jnp.where(has_fresh, distance, 0.0))
         now = preactivations(flow, there, after)
-        return _PutBack(there, now, error, _wrong_sides(now, after, leeway))
+        return _PutBack(there, now, error, _wrong_sides(now, after, span.leeway, off))
 
     def stays() -> _PutBack:
         return _PutBack(position, z, jnp.zeros_like(furthest), nowhere(after))

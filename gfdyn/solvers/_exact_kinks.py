@@ -39,8 +39,6 @@ _RELEVANCE = 0.03
 _LEAVING = 0.1
 # The part of the tolerance that sliding gates may leave as error.
 _SLIDING_FRACTION = 3e-3
-# Beside sliding ones, a unit may be so far beyond a kink, relative to its largest z.
-_LEEWAY = 1e-7
 # What matters is judged over the longest of the last steps, each forgotten by this factor:
 # a step cut short by an event must not set gates free that the next one needs.
 _MEMORY = 0.9
@@ -159,7 +157,7 @@ class ExactKinks(AbstractSolver):
             return self.steps.step(flow, state, size, solver_state)
         before: _KinkState = solver_state
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
-        jumps, leeway = self._jumps(flow, state.position, horizon, before)
+        jumps = self._jumps(flow, state.position, horizon, before)
         gates = self._freeze(net, horizon, jumps, before)
         small = _is_small(gates)
         allowance = self._allowance(flow, net, size, small, before)
@@ -187,7 +185,7 @@ class ExactKinks(AbstractSolver):
             size,
             allowance,
             jumps,
-            leeway,
+            _SLIDING_FRACTION * self.steps.rtol,
             before.stranded,
         )
         outcome = self._at_kinks(span, verdict.accepted, small, before.pressed)
@@ -250,24 +248,15 @@ class ExactKinks(AbstractSolver):
 
     def _jumps(
         self, flow: AbstractFlow, position: Any, horizon: Scalar, before: "_KinkState"
-    ) -> tuple[Sites, Sites]:
-        """How far the velocity jumps where each gate flips, and how far beyond its kink a
-        site may be where others slide."""
+    ) -> Sites:
+        """How far the velocity jumps where each gate flips."""
         flow, position, here = constant((flow, position, before.motion))
-        net = flow.point(position)
         reach = horizon * norm(flow.point(here.velocity.position))
-        sizes, norms = kink_sizes(
+        sizes = kink_sizes(
             flow, position, here.z, here.signal, here.nu, before.gates, reach
         )
-        gain, moved = flow.gain(here.gradient), self._sliding_error(net)
-
-        def leeway(norms: Array, z: Array) -> Array:
-            # Small units, too, are to have their gates right
-            of_unit = jnp.max(jnp.abs(z), axis=0, keepdims=True)
-            return jnp.minimum(moved * norms, _LEEWAY * of_unit)
-
-        jumps = per_layer(lambda s: gain * s, sizes)
-        return constant((jumps, per_layer(leeway, norms, here.z)))
+        gain = flow.gain(here.gradient)
+        return constant(per_layer(lambda s: gain * s, sizes))
 
     def _freeze(
         self, net: AbstractNet, horizon: Scalar, jumps: Sites, before: "_KinkState"

@@ -164,9 +164,9 @@ def kink_sizes(
     nu: Sites,
     gates: GateState,
     reach: Array,
-) -> tuple[Sites, Sites]:
-    """How far the gradient jumps where each gate flips, ‖(1 − slope) c_a ∂z_a/∂θ‖, and
-    ‖∂z_a/∂θ‖, with sliding gates open.
+) -> Sites:
+    """How far the gradient jumps where each gate flips, ‖(1 − slope) c_a ∂z_a/∂θ‖, with
+    sliding gates open.
 
     A sample that hardly any unit of some layer lets through has next to no z in the layers
     above, and lets no signal down. That changes at once where a unit opens: gates there
@@ -190,11 +190,10 @@ def kink_sizes(
         return at.pullback(flow.cotangent(position, at.outputs), nu)[1]
 
     signal = jax.lax.cond(any_of(revived), reviving, lambda: signal)
-    sizes = tuple(
+    return tuple(
         abs(1 - sigma.slope) * jnp.abs(c) * n
         for sigma, c, n in zip(net.activations, signal, norms, strict=True)
     )
-    return sizes, norms
 
 
 def flips(net: AbstractNet, gates: GateState, signal: Sites) -> Sites:
@@ -233,14 +232,18 @@ def rounding_of(z: Array) -> Array:
     return _Z_ROUNDING * jnp.finfo(z.dtype).eps * jnp.max(jnp.abs(z))
 
 
-def slack(z: Array, slides: Array, leeway: Array, part: float = 1.0) -> Array:
+def slack(
+    z: Array, slides: Array, leeway: Array, off: Array | float = 0.0, part: float = 1.0
+) -> Array:
     """How far beyond its kink a pre-activation of a layer may be and not count as beyond:
-    by its rounding or, where others slide on its sample, a leeway (or a part of these);
-    or as far as those others are off their kinks.
+    by its rounding or, where others slide on its sample, by the part `leeway` of its unit's
+    largest or by `off` (or a part of all that); or as far as those others are off theirs.
 
     Kinks of aligned neurons on a sample are all but one: what takes some off it takes all.
     """
     beside = jnp.any(slides, axis=1, keepdims=True)
+    largest_of_unit = jnp.max(jnp.abs(z), axis=0, keepdims=True)
+    leeway = jnp.maximum(leeway * largest_of_unit, off)
     allowed = jnp.maximum(rounding_of(z), jnp.where(beside, leeway, 0.0))
     return jnp.maximum(part * allowed, drift(z, slides))
 

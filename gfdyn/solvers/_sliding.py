@@ -92,7 +92,10 @@ def motion(
         def wanted(on: Linearisation) -> Sites:
             return tuple(-z for z in on.pushforward(gradient))
 
-        change = _solve_normal(flow, net, at, gates, held, rows, wanted, tolerance)
+        parallel = float(jnp.finfo(at.outputs.dtype).eps) ** _PARALLEL_POWER
+        change = _solve_normal(
+            flow, net, at, gates, held, rows, wanted, tolerance, parallel**2
+        )
         nu = per_layer(jnp.add, guess, change.nu)
         moved = jax.tree.map(jnp.add, gradient, change.step)
         arriving = per_layer(jnp.add, signal, change.signal)
@@ -171,9 +174,12 @@ def back_to_kinks(
 # In units of the precision, relative to the right-hand side.
 _CG_RESIDUAL = 20.0
 _CG_STEPS = 200
-# Of what is left of the way to the kinks, relative to their diagonal: directions in which
-# they differ by less than its root are left alone.
+# Relative to the diagonal. On the way to the kinks, directions in which they differ by
+# less than its root are left alone.
 _DAMPING = 1e-6
+# Velocities along kinks: those that differ by less than this power of the precision are
+# parallel. To hold z at 0 on all of them would take multipliers that are rounding alone.
+_PARALLEL_POWER = 1 / 3
 # Samples of which some gate slides are treated apart if they are few: this part of all.
 _FEW = 1 / 8
 _FEWEST = 32
@@ -215,7 +221,7 @@ def _solve_normal(
     rows: Rows,
     wanted: Callable[[Linearisation], Sites],
     error: Scalar,
-    damping: float = 0.0,
+    damping: float,
 ) -> _Solved:
     """ν with (J_S J_Sᵀ + damping D) ν = wanted, D about the diagonal of J_S J_Sᵀ, such that
     J_Sᵀν is right up to an error of this norm; `at` is the net on all samples.

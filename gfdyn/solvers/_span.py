@@ -110,8 +110,9 @@ class Span(eqx.Module):
     allowance: Allowance
     # How far the velocity jumps where each gate flips
     jumps: Sites
-    # How far beyond its kink a site may be where others slide on its sample
-    leeway: Sites
+    # How far beyond its kink a site may be where others slide on its sample, relative to
+    # the largest z of its unit
+    leeway: Scalar
     # The sites that the step before has left beyond their kinks
     stranded: Mask
 
@@ -123,12 +124,11 @@ class Span(eqx.Module):
             slides: Array,
             watched: Array,
             stranded: Array,
-            leeway: Array,
             before: Array,
             now: Array,
         ) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
-            nearest = -slack(now, slides, leeway)
+            nearest = -slack(now, slides, self.leeway)
             allowed = jnp.minimum(CREEP * sign * before, nearest)
             allowed = jnp.where(stranded, nearest, allowed)
             allowed = jax.lax.stop_gradient(allowed)
@@ -142,7 +142,6 @@ class Span(eqx.Module):
             gates.sliding,
             watched,
             self.stranded,
-            self.leeway,
             self.first.z,
             z,
         )
