@@ -185,7 +185,7 @@ class ExactKinks(AbstractSolver):
             size,
             allowance,
             jumps,
-            _SLIDING_FRACTION * self.steps.rtol,
+            jnp.asarray(_SLIDING_FRACTION * self.steps.rtol, size.dtype),
             before.stranded,
         )
         outcome = self._at_kinks(span, verdict.accepted, small, before.pressed)
