@@ -13,7 +13,7 @@ from fixtures import all_active, distance, float_dtypes, linear_problem, sliding
 from jaxtyping import Array
 
 import gfdyn as gf
-from gfdyn.solvers._lines import lines_of
+from gfdyn.solvers import GateState, lines_of
 
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
@@ -316,6 +316,51 @@ def test_samples_on_one_line_are_found():
     np.testing.assert_array_equal(shared[:, 1], [1, 0, 1, 0, 0, 0])
     (kept,) = lines.one_of_each((shared,))
     np.testing.assert_array_equal(np.nonzero(kept), [[0, 1], [1, 0]])
+
+
+def test_samples_that_pass_one_unit_alone_are_on_one_line_above_it():
+    """z of the layers above is proportional to what that unit lets through."""
+    x = jnp.asarray([[1.0, 0.0], [2.0, 1.0], [0.0, 1.0], [-1.0, -1.0], [1.0, 3.0]])
+    first = jnp.asarray([[1.0, 0.0], [-1.0, 1.5]])
+    rng = np.random.default_rng(0)
+    above = [jnp.asarray(rng.normal(size=s)) for s in ((3, 2), (3, 3), (1, 3))]
+    net = gf.nets.MLP.from_weights([first, *above])
+    z = net.preactivations(x)
+    on = tuple(zl > 0 for zl in z)
+    # Samples 0 and 1 pass unit 0 alone, 2 unit 1, 3 none, and 4 both
+    np.testing.assert_array_equal(on[0], [[1, 0], [1, 0], [0, 1], [0, 0], [1, 1]])
+    nowhere = tuple(jnp.zeros_like(o) for o in on)
+    static = lines_of(net, x)
+    lines = static.under(net, GateState(on, nowhere, nowhere), z)
+    np.testing.assert_array_equal(lines.layers[0].first, np.arange(10))
+    expected = np.arange(15).reshape(5, 3)
+    expected[1] = expected[0]
+    np.testing.assert_array_equal(lines.layers[1].first, expected.ravel())
+    assert lines.shared and not static.shared
+    # With gates at ¼, Σ_k r_k ν_k = ¼ Σ_k r_k c_k, r = z / z_first; whichever holds them
+    signal = tuple(jnp.asarray(rng.normal(size=zl.shape)) for zl in z)
+    summed = 0.25 * (signal[1][0] + 2.0 * signal[1][1])
+    nu = tuple(0.25 * c for c in signal)
+    above = nu[1].at[0].set(0.4 * summed).at[1].set(0.3 * summed)
+    everywhere = tuple(jnp.ones_like(o) for o in on)
+    openness = lines.openness(everywhere, (nu[0], above, nu[2]), signal, z)
+    np.testing.assert_allclose(openness[1], 0.25, rtol=1e-12)
+
+
+def test_kinks_that_coincide_while_gates_stay():
+    """From t = 5.28 on, samples 0 and 2 pass the first layer through unit 3 alone, while
+    unit 5 above slides along 0; taken for two kinks, its end was off by 3e-3."""
+    rng = np.random.default_rng(1)
+    data = gf.Dataset(rng.normal(size=(6, 3)), rng.normal(size=(6, 1)))
+    problem = gf.Problem(data, gf.losses.squared)
+    net = gf.nets.MLP([3, 6, 6, 1], key=jax.random.key(1))
+    flow, t1 = gf.GradientFlow(problem), 20.0
+    exact = gf.solve(flow, net, t1=t1, ts=[t1], solver=gf.solvers.ExactKinks(rtol=1e-8))
+    gaps = []
+    for step in (1e-2, 1e-3):
+        descent = gf.descend(problem, net, step, round(t1 / step))
+        gaps.append(distance(descent.final, exact.final))
+    assert gaps[1] < 3e-4 and 7 < gaps[0] / gaps[1] < 14
 
 
 def test_gradient_descent_converges_to_it_through_slides():

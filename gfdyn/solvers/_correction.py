@@ -34,6 +34,7 @@ from ._gates import (
     values_of,
     without,
 )
+from ._lines import Lines
 from ._settle import settle
 from ._sliding import Motion, back_to_kinks, constant
 from ._span import CREEP, Outcome, Span
@@ -118,7 +119,7 @@ def correct(
     )
     # Sites beside sliding ones have been taken back along with these.
     off = per_layer(drift, leg.motion.z, gates.sliding)
-    wrong = _wrong_sides(motion.z, after, span.leeway, off)
+    wrong = _wrong_sides(motion.z, after, span.allowance.leeway, off)
 
     # The rest grows from 0 over that time: half of it has been missed.
     position = jax.tree.map(
@@ -130,6 +131,7 @@ def correct(
         flow.retract(position),
         any_of(last),
         after,
+        settled.lines,
         wrong,
         motion.z,
         off,
@@ -144,6 +146,7 @@ def correct(
         factor=jnp.clip(allowed, _SMALLEST, _LARGEST),
         state=State(back.position, spent.dissipated),
         gates=after,
+        lines=settled.lines,
         motion=eqx.tree_at(lambda m: m.z, motion, back.z),
         since=constant(times),
         mean_since=mean,
@@ -168,10 +171,12 @@ def _gates_beyond(
     that slide already, is back over the kink; and what that cost, in field evaluations."""
     flow, gates = span.flow, span.gates
     beyond = flipped(gates, last)
-    along, cost = back_to_kinks(flow, moved, beyond, span.lines, span.allowance.position)
+    lines = span.lines.under(flow.point(moved), beyond, span.leg.motion.z)
+    along, cost = back_to_kinks(flow, moved, beyond, lines, span.allowance.position)
     back = returning(beyond, last, preactivations(flow, along, beyond))
     back = per_layer(jnp.logical_and, back, _holding(span, turned, times))
-    return captured(beyond, span.lines.with_sharers(back)), cost
+    sharers = per_layer(jnp.logical_and, lines.with_sharers(back), last)
+    return captured(beyond, either(back, sharers)), cost
 
 
 def _holding(span: Span, turned: Sites, times: Sites) -> Mask:
@@ -281,6 +286,7 @@ def _put_back(
     position: Any,
     crossed: Bool[Array, ""],
     after: GateState,
+    lines: Lines,
     wrong: Mask,
     z: Sites,
     off: Sites,
@@ -296,7 +302,7 @@ def _put_back(
     if near.
     """
     flow = span.flow
-    before = _wrong_sides(span.first.z, after, span.leeway, off, 1 / CREEP)
+    before = _wrong_sides(span.first.z, after, span.allowance.leeway, off, 1 / CREEP)
     fresh = without(wrong, before)
     has_fresh = crossed & any_of(fresh)
     chosen = per_layer(lambda f, w: jnp.where(has_fresh, f, w), fresh, wrong)
@@ -304,7 +310,7 @@ def _put_back(
 
     def moved() -> _PutBack:
         fixed = constant(position)
-        back, _ = back_to_kinks(flow, fixed, held, span.lines, span.allowance.position)
+        back, _ = back_to_kinks(flow, fixed, held, lines, span.allowance.position)
         way = jax.tree.map(jnp.subtract, constant(flow.retract(back)), fixed)
         distance = norm(flow.point(way))
         taken = has_fresh | (distance <= furthest)
@@ -312,7 +318,9 @@ def _put_back(
         missed = jnp.where(crossed, constant(_error_of(span, wrong, z)), 0.0)
         error = jnp.maximum(missed, jnp.where(has_fresh, distance, 0.0))
         now = preactivations(flow, there, after)
-        return _PutBack(there, now, error, _wrong_sides(now, after, span.leeway, off))
+        return _PutBack(
+            there, now, error, _wrong_sides(now, after, span.allowance.leeway, off)
+        )
 
     def stays() -> _PutBack:
         return _PutBack(position, z, jnp.zeros_like(furthest), nowhere(after))

@@ -185,7 +185,6 @@ class ExactKinks(AbstractSolver):
             size,
             allowance,
             jumps,
-            jnp.asarray(_SLIDING_FRACTION * self.steps.rtol, size.dtype),
             before.stranded,
         )
         outcome = self._at_kinks(span, verdict.accepted, small, before.pressed)
@@ -221,6 +220,7 @@ class ExactKinks(AbstractSolver):
                 factor=jnp.full_like(span.size, jnp.inf),
                 state=State(position, end.dissipated),
                 gates=gates,
+                lines=span.lines,
                 motion=span.leg.motion,
                 since=per_layer(jnp.zeros_like, span.first.z),
                 mean_since=jnp.zeros_like(span.size),
@@ -290,12 +290,14 @@ class ExactKinks(AbstractSolver):
         small: bool,
         before: "_KinkState",
     ) -> Allowance:
-        """None in small networks, where the multipliers decide on releases to rounding."""
+        """None for the multipliers in small networks, where they decide on releases to
+        rounding."""
+        leeway = jnp.asarray(_SLIDING_FRACTION * self.steps.rtol, size.dtype)
         if small:
-            return Allowance(jnp.zeros_like(size), jnp.zeros_like(size))
+            return Allowance(jnp.zeros_like(size), jnp.zeros_like(size), leeway)
         position = self._sliding_error(constant(net))
         moves = size * flow.gain(constant(before.motion.gradient))
-        return Allowance(position / moves, position)
+        return Allowance(position / moves, position, leeway)
 
     def _sliding_error(self, net: AbstractNet) -> Scalar:
         """How far θ may be from where the sliding gates want it."""
@@ -340,10 +342,22 @@ def _after(
     )
     rates = jax.lax.stop_gradient(rates)
     accepted = verdict.accepted & outcome.accepted
-    kept, motion, nu_rate, stranded = jax.lax.cond(
+    kept, lines, motion, nu_rate, stranded = jax.lax.cond(
         accepted,
-        lambda: (outcome.gates, outcome.motion, rates, outcome.stranded),
-        lambda: (before.gates, before.motion, before.nu_rate, before.stranded),
+        lambda: (
+            outcome.gates,
+            outcome.lines,
+            outcome.motion,
+            rates,
+            outcome.stranded,
+        ),
+        lambda: (
+            before.gates,
+            before.lines,
+            before.motion,
+            before.nu_rate,
+            before.stranded,
+        ),
     )
     instant = outcome.size <= _INSTANT * size
 
@@ -354,7 +368,7 @@ def _after(
     return _KinkState(
         verdict.controller,
         kept,
-        before.lines,
+        lines,
         motion,
         nu_rate,
         horizon,

@@ -217,6 +217,22 @@ def captured(gates: GateState, caught: Mask) -> GateState:
     return GateState(on, either(gates.sliding, caught), gates.frozen)
 
 
+def sliding_along(gates: GateState, sharers: Mask, z: Sites, leeway: Array) -> GateState:
+    """The gates with those that share a kink with a sliding one sliding, too.
+
+    But for those not on it: where the unit below that lets a sample through is about to
+    close, z is 0 of that sample alone.
+    """
+
+    def on_kink(shares: Array, slides: Array, zl: Array) -> Array:
+        return shares & (jnp.abs(zl) <= slack(zl, slides, leeway))
+
+    along = per_layer(on_kink, sharers, gates.sliding, z)
+    along = without(along, gates.sliding)
+    sliding = either(gates.sliding, along)
+    return GateState(without(gates.on, along), sliding, either(gates.frozen, along))
+
+
 def returning(gates: GateState, crossed: Mask, values: Sites) -> Mask:
     """The crossed sites at which z, or its rate, beyond the kink has the sign that it had
     before it; `gates` are those beyond."""

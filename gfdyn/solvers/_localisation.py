@@ -58,7 +58,7 @@ def _cut(
 ) -> Outcome:
     flow, gates = span.flow, span.gates
     found = decide.leg.at(reached).position
-    crossed = decide.crossed(decide.margins(preactivations(flow, found, gates)))
+    crossed = decide.crossed(preactivations(flow, found, gates))
     time = span.with_derivative(reached, crossed)
     inside = span.leg.at(time)
 
@@ -81,6 +81,7 @@ def _cut(
         factor=jnp.full_like(span.size, jnp.inf),
         state=State(end.position, inside.dissipated),
         gates=end.gates,
+        lines=end.lines,
         motion=end.motion,
         since=per_layer(jnp.zeros_like, span.first.z),
         mean_since=jnp.zeros_like(span.size),

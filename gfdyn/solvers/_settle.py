@@ -19,7 +19,9 @@ from ._gates import (
     captured,
     either,
     per_layer,
+    preactivations,
     returning,
+    sliding_along,
     smallest,
 )
 from ._lines import Lines
@@ -36,6 +38,7 @@ class Settled(eqx.Module):
 
     position: Any
     gates: GateState
+    lines: Lines
     # The sites that have z = 0, whether they slide or not
     kept: Mask
     motion: Motion
@@ -69,10 +72,14 @@ def settle(
 
     def attempt(carry: Settled) -> Settled:
         gates, kept = carry.gates, carry.kept
+        lines = carry.lines.under(flow.point(position), gates, carry.motion.z)
         held = GateState(gates.on, either(gates.sliding, kept), gates.frozen)
         moved, cost = back_to_kinks(flow, position, held, lines, allowance.position)
         moved = flow.retract(moved)
         gates = awaiting(flow, moved, gates)
+        z = preactivations(flow, moved, gates)
+        sharers = lines.with_sharers(gates.sliding)
+        gates = sliding_along(gates, sharers, z, allowance.leeway)
         here = motion(flow, moved, gates, lines, carry.motion.nu, allowance.gradient)
         cost = carry.cost + cost + here.cost + 1
 
@@ -80,24 +87,25 @@ def settle(
             # This side led to the kink; it attracts if the side beyond leads back.
             rates = z_rates(flow, moved, gates, here.velocity)
             slides = lines.with_sharers(returning(gates, crossed, rates))
+            slides = per_layer(jnp.logical_and, slides, crossed)
             # A stranded site that only passes its kink, back to where its gate is, is
             # put on it.
             on_kinks = per_layer(lambda k, s, c: k | (s & c), kept, stranded, slides)
             return captured(gates, slides), on_kinks, jnp.asarray(False)
 
         def let_go() -> tuple[GateState, Mask, Array]:
-            openness = here.openness(flow.point(moved), lines)
+            openness = here.openness(flow.point(moved), lines, gates.sliding)
             out = out_of_range(gates.sliding, openness)
             out = _furthest(out, openness) if one_by_one else _uppermost(out)
             out = lines.with_sharers(out)
             return release(gates, out, openness), kept, ~any_of(out)
 
         after, kept, in_range = constant(jax.lax.cond(carry.decided, let_go, catch))
-        return Settled(moved, after, kept, here, jnp.asarray(True), in_range, cost)
+        return Settled(moved, after, lines, kept, here, jnp.asarray(True), in_range, cost)
 
     none = jnp.asarray(False)
     nothing = jnp.zeros_like(allowance.gradient)
-    start = Settled(position, gates, kept, guess, ~any_of(crossed), none, nothing)
+    start = Settled(position, gates, lines, kept, guess, ~any_of(crossed), none, nothing)
     return eqxi.while_loop(
         lambda s: ~s.in_range,
         attempt,

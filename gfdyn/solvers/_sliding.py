@@ -58,13 +58,13 @@ class Motion(eqx.Module):
     cost: Scalar
     converged: Bool[Array, ""]
 
-    def openness(self, net: AbstractNet, lines: Lines) -> Sites:
+    def openness(self, net: AbstractNet, lines: Lines, sliding: Mask) -> Sites:
         """The place of each sliding gate between off (0) and on (1)."""
         signal = tuple(
             (1 - sigma.slope) * c
             for sigma, c in zip(net.activations, self.signal, strict=True)
         )
-        return lines.openness(self.nu, signal)
+        return lines.openness(sliding, self.nu, signal, self.z)
 
 
 def motion(
@@ -127,8 +127,9 @@ def gate_values(flow: AbstractFlow, position: Any, gates: GateState, lines: Line
     """The value of each gate, from the activation's slope to 1."""
     net, x = flow.point(position), flow.problem.data.x
     exactly = jnp.zeros((), x.dtype)
+    lines = lines.under(net, gates, preactivations(flow, position, gates))
     here = motion(flow, position, gates, lines, zeros_at(x, gates), exactly)
-    openness = here.openness(net, lines)
+    openness = here.openness(net, lines, gates.sliding)
     values = values_of(net, standing(gates, here.z), x.dtype)
     return tuple(
         jnp.where(slides, sigma.slope + (1 - sigma.slope) * jnp.clip(o, 0.0, 1.0), value)

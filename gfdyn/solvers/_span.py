@@ -20,6 +20,7 @@ from ._gates import (
     preactivations,
     slack,
     smallest,
+    standing,
     without,
 )
 from ._lines import Lines
@@ -39,10 +40,14 @@ CREEP = 2.0
 
 
 class Allowance(eqx.Module):
-    """The errors that the multipliers of sliding gates may leave behind."""
+    """The errors that sliding gates may leave behind."""
 
+    # By their multipliers
     gradient: Scalar
     position: Scalar
+    # How far beyond its kink a site may be where others slide on its sample, relative to
+    # the largest z of its unit
+    leeway: Scalar
 
 
 class Outcome(eqx.Module):
@@ -54,6 +59,7 @@ class Outcome(eqx.Module):
     factor: Scalar
     state: State
     gates: GateState
+    lines: Lines
     motion: Motion
     # How long before its end gates have changed; and on the average, by their jumps
     since: Sites
@@ -110,9 +116,6 @@ class Span(eqx.Module):
     allowance: Allowance
     # How far the velocity jumps where each gate flips
     jumps: Sites
-    # How far beyond its kink a site may be where others slide on its sample, relative to
-    # the largest z of its unit
-    leeway: Scalar
     # The sites that the step before has left beyond their kinks
     stranded: Mask
 
@@ -128,7 +131,7 @@ class Span(eqx.Module):
             now: Array,
         ) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
-            nearest = -slack(now, slides, self.leeway)
+            nearest = -slack(now, slides, self.allowance.leeway)
             allowed = jnp.minimum(CREEP * sign * before, nearest)
             allowed = jnp.where(stranded, nearest, allowed)
             allowed = jax.lax.stop_gradient(allowed)
@@ -169,20 +172,40 @@ class Span(eqx.Module):
 
         return per_layer(lambda m: m[-1] < 0, looks), per_layer(time_beyond, looks)
 
-    def crossed(self, margins: Sites) -> Mask:
+    def crossed(self, z: Sites) -> Mask:
         """Of the sites beyond their kinks the one furthest beyond, and all that share it.
 
         In the first layer that has any: those above may be there only because a gate below
         has not flipped yet. The others follow at once in steps of next to no length, each
-        decided under the gates that those before it have set.
+        decided under the gates that those before it have set. Where a sample dies, as the
+        last units of a layer that let it through close, z of all units above is 0 with
+        theirs: by rounding, one of these may seem to cross before them.
         """
+        margins = self.margins(z)
+
+        def on_kink(m: Array, slides: Array, zl: Array) -> Array:
+            return m <= 2 * slack(zl, slides, self.allowance.leeway)
+
+        near = per_layer(on_kink, margins, self.gates.sliding, z)
+        closing = per_layer(
+            lambda n, o: n & o & ~jnp.any(o & ~n, axis=1, keepdims=True),
+            near,
+            standing(self.gates, z),
+        )
+        above = jnp.zeros((len(z[0]), 1), bool)
+        crossing = []
+        for m, c in zip(reversed(margins), reversed(closing), strict=True):
+            crossing.append((m < 0) | (c & above))
+            above = above | jnp.any(m < 0, axis=1, keepdims=True)
         beyond, found = [], jnp.asarray(False)
-        for m in margins:
-            beyond.append((m < 0) & ~found)
-            found = found | jnp.any(m < 0)
+        for c in reversed(crossing):
+            beyond.append(c & ~found)
+            found = found | jnp.any(c)
         lowest = smallest(tuple(beyond), margins)
         first = per_layer(lambda b, m: b & (m <= lowest), tuple(beyond), margins)
-        return self.lines.with_sharers(first)
+        # Where the unit below that lets a sample through is about to close, z is 0 of that
+        # sample alone.
+        return per_layer(jnp.logical_and, self.lines.with_sharers(first), near)
 
     def first_crossing(self, looks: Looks) -> Scalar:
         """The time of the first crossing, `size` if there is none."""
@@ -205,7 +228,8 @@ class Span(eqx.Module):
             return _least(room), after
 
         def search() -> tuple[Scalar, GateState]:
-            here = self.first.openness(self.flow.point(self.start.position), self.lines)
+            net = self.flow.point(self.start.position)
+            here = self.first.openness(net, self.lines, self.gates.sliding)
             room = _least(room_in_range(self.gates.sliding, here))
             whole = Bracket(
                 jnp.zeros_like(before), before, room, jnp.full_like(room, jnp.nan)
@@ -225,7 +249,8 @@ class Span(eqx.Module):
             self.leg.motion.nu,
             self.allowance.gradient,
         )
-        return here.openness(self.flow.point(position), self.lines)
+        net = self.flow.point(position)
+        return here.openness(net, self.lines, self.gates.sliding)
 
     def with_derivative(self, time: Scalar, crossed: Mask) -> Scalar:
         """The same time, as the implicit function of the state that it is at a crossing.
@@ -260,6 +285,7 @@ def room_in_range(sliding: Mask, openness: Sites) -> Sites:
 
 def release(gates: GateState, out: Mask, openness: Sites) -> GateState:
     """The gates with some sliding ones let go, to the side where they stand."""
+    out = per_layer(jnp.logical_and, out, gates.sliding)
     on = per_layer(lambda r, o, g: jnp.where(r, o > 0.5, g), out, openness, gates.on)
     return GateState(on, without(gates.sliding, out), gates.frozen)
 
