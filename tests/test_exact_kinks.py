@@ -363,6 +363,22 @@ def test_kinks_that_coincide_while_gates_stay():
     assert gaps[1] < 3e-4 and 7 < gaps[0] / gaps[1] < 14
 
 
+def test_a_unit_does_not_slide_on_a_sample_that_dies():
+    """At t = 0.19 the last unit that lets sample 0 through closes, and z of all above is 0
+    with it: caught there, one of these held the sample alive; the end was off by 8e-3."""
+    rng = np.random.default_rng(1029)
+    data = gf.Dataset(rng.normal(size=(10, 3)), rng.normal(size=(10, 1)))
+    problem = gf.Problem(data, gf.losses.squared)
+    net = gf.nets.MLP([3, 4, 4, 1], key=jax.random.key(29))
+    flow, t1 = gf.GradientFlow(problem), 2.0
+    exact = gf.solve(flow, net, t1=t1, ts=[t1], solver=gf.solvers.ExactKinks(rtol=1e-8))
+    gaps = []
+    for step in (2e-3, 2e-4):
+        descent = gf.descend(problem, net, step, round(t1 / step))
+        gaps.append(distance(descent.final, exact.final))
+    assert gaps[1] < 1e-4 and 7 < gaps[0] / gaps[1] < 14, gaps
+
+
 def test_gradient_descent_converges_to_it_through_slides():
     problem, net = sliding()
     flow, t1 = gf.GradientFlow(problem), 20.0

@@ -62,6 +62,10 @@ class ExactKinks(AbstractSolver):
       sides decide: the gate flips, or, where both lead back, its neuron slides along the
       kink (Filippov) until the value of the gate leaves the range between its slope and 1.
 
+    Sites whose kinks coincide have one gate: those of samples on one line through the
+    origin, in the first layer; and in an `MLP`, those of samples that pass a layer through
+    one and the same unit alone, above it, as long as they do.
+
     A gate whose jump is far below the tolerance follows the sign of $z$. Linear networks
     have no kinks: there it is `Adaptive`.
 
