@@ -65,6 +65,7 @@ ORDER = (
     "solvers._settle",
     "solvers._correction",
     "solvers._localisation",
+    "solvers._at_kinks",
     "solvers._exact_kinks",
     "solvers",
     "stopping",

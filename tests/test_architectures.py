@@ -16,6 +16,7 @@ from gfdyn.nets import (
     conv,
     dense,
     densely_connected,
+    in_layers,
     resnet_branch,
     resnet_diagonal,
     resnet_free,
@@ -306,10 +307,10 @@ def groups(net, x):
     """For each hidden layer the sets of sites (sample, unit) that share a kink."""
     found = []
     lines, sites = jax.jit(lambda net: (lines_of(net, x), net.preactivations(x)))(net)
-    for line, z in zip(lines.layers, sites, strict=True):
+    for firsts in in_layers(lines.now.first, sites):
         sets: dict[int, set] = {}
-        for site, first in enumerate(np.asarray(line.first)):
-            sets.setdefault(first, set()).add(divmod(site, z.shape[1]))
+        for site, first in np.ndenumerate(firsts):
+            sets.setdefault(int(first), set()).add(site)
         found.append([s for s in sets.values() if len(s) > 1])
     return found
 
@@ -340,7 +341,7 @@ def test_equal_patches_share_kinks_and_empty_ones_have_none():
     expected = [{(0, c), (0, 2 + c)} for c in (0, 1)]
     expected += [{(1, c), (1, 8 + c)} for c in (0, 1)]
     assert groups(net, x) == [expected]
-    ratio = np.asarray(lines.layers[0].ratio).reshape(2, 10)
+    ratio = np.asarray(lines.now.ratio).reshape(2, 10)
     np.testing.assert_allclose(ratio[0, 2:4], 2.0, rtol=1e-12)
     np.testing.assert_array_equal(ratio[0, 6:], 0.0)
     norms = net.gradient_norms(x, (jnp.ones((2, 10)),))[0]
@@ -364,7 +365,7 @@ def test_a_thousand_sharers_and_none_too_many(dtype):
         * rng.choice([-1, 1], 1000)[:, None]
     )
     net = gf.nets.MLP([3, 1, 1], key=jr.key(0), dtype=dtype)
-    (line,) = jax.jit(lines_of)(net, jnp.asarray(x, dtype)).layers
+    line = jax.jit(lines_of)(net, jnp.asarray(x, dtype)).now
     first = np.array([np.flatnonzero(which == w)[0] for w in which])
     np.testing.assert_array_equal(line.first, first)
 

@@ -305,10 +305,10 @@ def test_samples_on_one_line_are_found():
     # Sites of two units, one sample after the other
     first = np.array([0, 1, 0, 3, 1, 5])
     np.testing.assert_array_equal(
-        lines.layers[0].first, np.ravel([2 * first, 2 * first + 1], order="F")
+        lines.now.first, np.ravel([2 * first, 2 * first + 1], order="F")
     )
     ratio = np.repeat([1, 1, -1, 0, 0.5, 1], 2)
-    np.testing.assert_allclose(lines.layers[0].ratio, ratio, rtol=1e-12)
+    np.testing.assert_allclose(lines.now.ratio, ratio, rtol=1e-12)
     mask = np.zeros((6, 2), bool)
     mask[2, 1] = mask[4, 0] = True
     (shared,) = lines.with_sharers((jnp.asarray(mask),))
@@ -332,10 +332,11 @@ def test_samples_that_pass_one_unit_alone_are_on_one_line_above_it():
     nowhere = tuple(jnp.zeros_like(o) for o in on)
     static = lines_of(net, x)
     lines = static.under(net, GateState(on, nowhere, nowhere), z)
-    np.testing.assert_array_equal(lines.layers[0].first, np.arange(10))
-    expected = np.arange(15).reshape(5, 3)
+    # Sites of 2, 3 and 3 units of five samples, those of the layers one after the other
+    np.testing.assert_array_equal(lines.now.first[:10], np.arange(10))
+    expected = np.arange(10, 25).reshape(5, 3)
     expected[1] = expected[0]
-    np.testing.assert_array_equal(lines.layers[1].first, expected.ravel())
+    np.testing.assert_array_equal(lines.now.first[10:25], expected.ravel())
     assert lines.shared and not static.shared
     # With gates at ¼, Σ_k r_k ν_k = ¼ Σ_k r_k c_k, r = z / z_first; whichever holds them
     signal = tuple(jnp.asarray(rng.normal(size=zl.shape)) for zl in z)

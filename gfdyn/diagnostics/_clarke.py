@@ -15,7 +15,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from .._problem import Problem, check_fit
-from ..nets import AbstractNet, Coincidence, coinciding_kinks, norm
+from ..nets import (
+    AbstractNet,
+    Coincidence,
+    coinciding_kinks,
+    in_layers,
+    in_one_row,
+    norm,
+)
 
 
 Scalar = Float[Array, ""]
@@ -113,42 +120,43 @@ class _Kinks(eqx.Module):
     fixed: Sites
     # ‖∂z/∂θ‖ of each site
     slopes: Sites
-    shared: tuple[Coincidence, ...]
+    shared: Coincidence
 
     def gates(self, net: AbstractNet, opened: Sites) -> Sites:
         """The gates that stand this far between slope (0) and 1 (1) at first samples."""
 
-        def of_layer(sigma, free, fixed, shared, opened):
-            opposite = shared.ratio.reshape(opened.shape) < 0
-            opened = shared.of_first(opened)
-            opened = jnp.where(opposite, 1 - opened, opened)
+        row = self.shared.of_first(in_one_row(opened))
+        row = jnp.where(self.shared.ratio < 0, 1 - row, row)
+
+        def of_layer(sigma, free, fixed, opened):
             return jnp.where(free, sigma.slope + (1 - sigma.slope) * opened, fixed)
 
-        sites = self.free, self.fixed, self.shared, opened
+        sites = self.free, self.fixed, in_layers(row, opened)
         return _per_layer(of_layer, net.activations, *sites)
 
     def jumps(self, net: AbstractNet, signal: Sites) -> Sites:
         """How far opening each gate moves the gradient, about; 0 but at first samples."""
 
-        def of_layer(sigma, free, size, shared, c):
-            jump = jnp.where(free, (1 - sigma.slope) * c * size, 0.0)
-            return jnp.abs(shared.summed(jump))
+        def of_layer(sigma, free, size, c):
+            return jnp.where(free, (1 - sigma.slope) * c * size, 0.0)
 
-        sites = self.free, self.slopes, self.shared, signal
-        return _per_layer(of_layer, net.activations, *sites)
+        sites = self.free, self.slopes, signal
+        row = in_one_row(_per_layer(of_layer, net.activations, *sites))
+        return in_layers(jnp.abs(self.shared.summed(row)), signal)
 
 
 def _kinks(net: AbstractNet, x: Array, z: Sites, tolerance: float) -> _Kinks:
     shared = coinciding_kinks(net, x)
     bounds = net.gradient_norms(x, tuple(jnp.ones_like(zl) for zl in z))
 
-    def is_near(sigma, w, zl, bound, shared):
+    def is_near(sigma, w, zl, bound):
         # A row of w is for one channel, at each position.
         sizes = jnp.linalg.norm(w, axis=1)
         size = jnp.tile(sizes, zl.shape[1] // len(sizes))[None, :] * bound
-        return shared.of_first((jnp.abs(zl) <= tolerance * size) & (not sigma.is_linear))
+        return (jnp.abs(zl) <= tolerance * size) & (not sigma.is_linear)
 
-    near = _per_layer(is_near, net.activations, net.weights[:-1], z, bounds, shared)
+    near = _per_layer(is_near, net.activations, net.weights[:-1], z, bounds)
+    near = in_layers(shared.of_first(in_one_row(near)), near)
 
     def sizes(opened):
         def value(sigma, near, zl):

@@ -25,6 +25,8 @@ from ._blocks import (
 from ._coincidence import (
     Coincidence as Coincidence,
     coinciding_kinks as coinciding_kinks,
+    in_layers as in_layers,
+    in_one_row as in_one_row,
 )
 from ._connections import (
     AbstractConnection as AbstractConnection,

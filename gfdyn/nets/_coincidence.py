@@ -6,13 +6,14 @@ convolution. So it is tried out, at some random parameters.
 """
 
 import math
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ._activation import PiecewiseLinear
 from ._base import AbstractNet
@@ -27,30 +28,42 @@ _NEIGHBOURS = 4
 
 
 class Coincidence(eqx.Module):
-    """For each site of a layer, flattened, the first one with the same kink, and r with
-    z = r · z_first; r is 0 where z is, wherever θ is: such a site has no kink."""
+    """For each site of all hidden layers, in one row, the first one with the same kink, and
+    r with z = r · z_first; r is 0 where z is, wherever θ is: such a site has no kink."""
 
     first: Int[Array, " sites"]
     ratio: Float[Array, " sites"]
 
-    def is_first(self, shape: tuple[int, ...]) -> Array:
+    @property
+    def is_first(self) -> Bool[Array, " sites"]:
         """Whether each site is the first one with its kink."""
-        return (self.first == jnp.arange(len(self.first))).reshape(shape)
+        return self.first == jnp.arange(len(self.first))
 
-    def of_first(self, sites: Array) -> Array:
+    def of_first(self, row: Shaped[Array, "*row"]) -> Shaped[Array, "*row"]:
         """The values at the first sites with the same kinks."""
-        return sites.ravel()[self.first].reshape(sites.shape)
+        return row[self.first]
 
-    def summed(self, sites: Array) -> Array:
+    def summed(self, row: Shaped[Array, "*row"]) -> Shaped[Array, "*row"]:
         """Sums over those with the same kink, at the first one; 0 elsewhere."""
-        flat = sites.ravel()
-        return jnp.zeros_like(flat).at[self.first].add(flat).reshape(sites.shape)
+        return jnp.zeros_like(row).at[self.first].add(row)
 
 
-def coinciding_kinks(
-    net: AbstractNet, x: Float[Array, "samples in"]
-) -> tuple[Coincidence, ...]:
-    """Which sites of each hidden layer share a kink; those of a linear layer have none."""
+def in_one_row(layers: Sequence[Array]) -> Array:
+    """The values at the sites of each layer, one after the other."""
+    return jnp.concatenate([values.ravel() for values in layers])
+
+
+def in_layers(row: Array, like: Sequence[Array]) -> tuple[Array, ...]:
+    """The values of one row as arrays with the shapes of others."""
+    layers, start = [], 0
+    for values in like:
+        layers.append(row[start : start + values.size].reshape(values.shape))
+        start += values.size
+    return tuple(layers)
+
+
+def coinciding_kinks(net: AbstractNet, x: Float[Array, "samples in"]) -> Coincidence:
+    """Which sites of a net share a kink; those of a linear layer have none."""
     net, x = jax.lax.stop_gradient((net, x))
     flat, unravel = ravel_pytree(net)
     gates = [_Probe(sigma) for sigma in net.activations]
@@ -58,15 +71,15 @@ def coinciding_kinks(
     # A constant of the compiled program, which need not draw it.
     places = np.random.default_rng(0).normal(size=(_PLACES, flat.size))
 
-    def probe(place: Array) -> tuple[Array, ...]:
+    def probe(place: Array) -> Array:
         z = unravel(place).forward(x, gates)[1]
-        return tuple(zl.ravel() for zl in z)
+        kinked = (
+            jnp.zeros_like(zl) if sigma.is_linear else zl
+            for sigma, zl in zip(net.activations, z, strict=True)
+        )
+        return in_one_row(tuple(kinked))
 
-    z = jax.lax.map(probe, jnp.asarray(places, flat.dtype))
-    return tuple(
-        _alone(zl[0]) if sigma.is_linear else _proportional(zl.T)
-        for sigma, zl in zip(net.activations, z, strict=True)
-    )
+    return _proportional(jax.lax.map(probe, jnp.asarray(places, flat.dtype)).T)
 
 
 class _Probe(eqx.Module):
@@ -79,10 +92,6 @@ class _Probe(eqx.Module):
         bent = z if self.activation.is_linear else jnp.where(z > 0, z, 0.5 * z)
         largest = jnp.max(jnp.abs(z))
         return bent / jnp.where(largest > 0, largest, 1.0)
-
-
-def _alone(z: Array) -> Coincidence:
-    return Coincidence(jnp.arange(len(z)), jnp.ones_like(z))
 
 
 def _proportional(rows: Float[Array, "sites places"]) -> Coincidence:

@@ -13,6 +13,7 @@ from ._adaptive import Adaptive
 from ._base import Scalar
 from ._gates import (
     GateState,
+    Linearisation,
     Mask,
     Sites,
     any_of,
@@ -34,8 +35,7 @@ from ._gates import (
     values_of,
     without,
 )
-from ._lines import Lines
-from ._settle import settle
+from ._settle import Arrival, Settled
 from ._sliding import Motion, back_to_kinks, constant
 from ._span import CREEP, Outcome, Span
 
@@ -50,111 +50,118 @@ _SMALLEST, _LARGEST = 0.2, 1.3
 _PUSH = 0.5
 
 
-def correct(
-    span: Span, last: Mask, times: Sites, tolerances: Adaptive, loop_kind: str
-) -> Outcome:
-    r"""The end of the step, moved by what the gates that flip on the way add to it.
+class Correction(eqx.Module):
+    r"""The end of a step, moved by what the gates that flip on the way add to it.
 
-    `last` are the sites beyond their kinks at the end and `times` how long each has been
-    there. The flip of gate $a$ changes the gradient by $\pm c_a \nabla z_a$, so that one
-    pull-back of $\pm\,(t - t_a)\,c_a$ gives the displacement for all of them. Where it
-    leads back over the kink, the kink attracts from both sides: the gate is captured and
-    slides.
+    The flip of gate $a$ changes the gradient by $\pm c_a \nabla z_a$, so that one pull-back
+    of $\pm\,(t - t_a)\,c_a$ gives the displacement for all of them. Where it leads back
+    over the kink, the kink attracts from both sides: the gate is captured and slides.
 
     Second order in the step. The error is estimated by what the velocity after it differs
     from the velocity before it with all jumps added, times how long it has done so.
     """
+
+    span: Span
+    # The sites beyond their kinks at the end, and for how long each has been there
+    last: Mask
+    times: Sites
+    # The net at the end, and what the flips add to the gradient there, along ∇z
+    at: Linearisation
+    turned: Sites
+    arrival: Arrival
+    # In field evaluations
+    cost: Scalar
+
+    def pulled_back(self, cotangents: Sites) -> AbstractNet:
+        """From cotangents of z, the change of the gradient."""
+        return self.at.pullback(jnp.zeros_like(self.at.outputs), cotangents)[0]
+
+    def outcome(self, settled: Settled, tolerances: Adaptive) -> Outcome:
+        """What became of the step, settled at the end that was moved."""
+        span, last, times = self.span, self.last, self.times
+        flow, gates, end, leg = span.flow, span.gates, span.leg.end, span.leg
+        net = flow.point(end.position)
+        after, motion = settled.gates, settled.motion
+        released = without(gates.sliding, after.sliding)
+
+        # The gradient expected there: with the jumps, and the multipliers as they are now.
+        change = per_layer(
+            lambda let_go, old, new, turn, nu0, nu1: jnp.where(
+                let_go, 0.0, jnp.where(old ^ new, turn, 0.0) + nu1 - nu0
+            ),
+            released,
+            gates.on,
+            after.on,
+            self.turned,
+            leg.motion.nu,
+            motion.nu,
+        )
+        jump = self.pulled_back(change)
+        gradient = jax.tree.map(jnp.add, leg.motion.gradient, jump)
+        expected = flow.assemble(end.position, leg.motion.outputs, gradient)
+        rest = jax.tree.map(jnp.subtract, motion.velocity, expected)
+        so_far = self.pulled_back(per_layer(jnp.multiply, times, change))
+        spent = _displaced(flow, end, leg.motion, so_far, jump)
+
+        mean = _mean_time(last, times, span.jumps)
+        since = _time_wrong(span, mean, self.turned, times, released)
+        ratio = since * tolerances.error_ratio(
+            flow, rest.position, span.start.position, settled.position
+        )
+        # Sites beside sliding ones have been taken back along with these.
+        off = per_layer(drift, leg.motion.z, gates.sliding)
+        wrong = _wrong_sides(motion.z, after, span.allowance.leeway, off)
+
+        # The rest grows from 0 over that time: half of it has been missed.
+        position = jax.tree.map(
+            lambda y, r: y + 0.5 * mean * r, settled.position, rest.position
+        )
+        allowed_error = tolerances.rtol * norm(constant(net))
+        back = _put_back(
+            span,
+            flow.retract(position),
+            any_of(last),
+            after,
+            wrong,
+            motion.z,
+            off,
+            _SHARE * allowed_error,
+        )
+        ratio = jnp.maximum(ratio, back.error / allowed_error) / _SHARE
+        ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
+        allowed = _SAFETY / jnp.sqrt(jnp.maximum(ratio, 1e-10))
+        return Outcome(
+            accepted=ratio <= 1,
+            size=span.size,
+            factor=jnp.clip(allowed, _SMALLEST, _LARGEST),
+            state=State(back.position, spent.dissipated),
+            gates=after,
+            lines=settled.lines,
+            motion=eqx.tree_at(lambda m: m.z, motion, back.z),
+            since=constant(times),
+            mean_since=mean,
+            crossed=nowhere(after),
+            stranded=back.stranded,
+            cost=self.cost + settled.cost,
+        )
+
+
+def correction_of(span: Span, last: Mask, times: Sites) -> Correction:
+    """The correction for the sites beyond their kinks at the end of a step, where each has
+    been for a time."""
     flow, gates, end, leg = span.flow, span.gates, span.leg.end, span.leg
     net = flow.point(end.position)
     at = linearise(net, flow.problem.data.x, gates)
-
-    def pulled_back(cotangents: Sites) -> AbstractNet:
-        return at.pullback(jnp.zeros_like(at.outputs), cotangents)[0]
-
-    def times_of(cotangents: Sites) -> Sites:
-        return per_layer(jnp.multiply, times, cotangents)
-
     last, times = _without_shadows(span, last, times)
     turned = flips(net, gates, leg.motion.signal)
-    moved = _displaced(flow, end, leg.motion, pulled_back(times_of(turned)))
-
+    shift, _ = at.pullback(
+        jnp.zeros_like(at.outputs), per_layer(jnp.multiply, times, turned)
+    )
+    moved = _displaced(flow, end, leg.motion, shift)
     tried, cost = _gates_beyond(span, moved.position, last, turned, times)
-    settled = settle(
-        flow,
-        moved.position,
-        tried,
-        span.lines,
-        gates.sliding,
-        leg.motion,
-        span.allowance,
-        loop_kind,
-        crossed=nowhere(gates),
-        stranded=nowhere(gates),
-    )
-    after, motion = settled.gates, settled.motion
-    released = without(gates.sliding, after.sliding)
-
-    # The gradient expected there: with the jumps, and the multipliers as they are now.
-    change = per_layer(
-        lambda let_go, old, new, turn, nu0, nu1: jnp.where(
-            let_go, 0.0, jnp.where(old ^ new, turn, 0.0) + nu1 - nu0
-        ),
-        released,
-        gates.on,
-        after.on,
-        turned,
-        leg.motion.nu,
-        motion.nu,
-    )
-    jump = pulled_back(change)
-    gradient = jax.tree.map(jnp.add, leg.motion.gradient, jump)
-    expected = flow.assemble(end.position, leg.motion.outputs, gradient)
-    rest = jax.tree.map(jnp.subtract, motion.velocity, expected)
-    spent = _displaced(flow, end, leg.motion, pulled_back(times_of(change)), jump)
-
-    mean = _mean_time(last, times, span.jumps)
-    since = _time_wrong(span, mean, turned, times, released)
-    ratio = since * tolerances.error_ratio(
-        flow, rest.position, span.start.position, settled.position
-    )
-    # Sites beside sliding ones have been taken back along with these.
-    off = per_layer(drift, leg.motion.z, gates.sliding)
-    wrong = _wrong_sides(motion.z, after, span.allowance.leeway, off)
-
-    # The rest grows from 0 over that time: half of it has been missed.
-    position = jax.tree.map(
-        lambda y, r: y + 0.5 * mean * r, settled.position, rest.position
-    )
-    allowed_error = tolerances.rtol * norm(constant(net))
-    back = _put_back(
-        span,
-        flow.retract(position),
-        any_of(last),
-        after,
-        settled.lines,
-        wrong,
-        motion.z,
-        off,
-        _SHARE * allowed_error,
-    )
-    ratio = jnp.maximum(ratio, back.error / allowed_error) / _SHARE
-    ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
-    allowed = _SAFETY / jnp.sqrt(jnp.maximum(ratio, 1e-10))
-    return Outcome(
-        accepted=ratio <= 1,
-        size=span.size,
-        factor=jnp.clip(allowed, _SMALLEST, _LARGEST),
-        state=State(back.position, spent.dissipated),
-        gates=after,
-        lines=settled.lines,
-        motion=eqx.tree_at(lambda m: m.z, motion, back.z),
-        since=constant(times),
-        mean_since=mean,
-        crossed=nowhere(after),
-        stranded=back.stranded,
-        # The linearisation, three ways back through it, two looks at z
-        cost=3 + cost + settled.cost,
-    )
+    arrival = Arrival(moved, span.size, tried, nowhere(gates), jnp.asarray(False))
+    # The linearisation, three ways back through it, two looks at z
+    return Correction(span, last, times, at, turned, arrival, cost + 3)
 
 
 class _PutBack(eqx.Module):
@@ -171,11 +178,10 @@ def _gates_beyond(
     that slide already, is back over the kink; and what that cost, in field evaluations."""
     flow, gates = span.flow, span.gates
     beyond = flipped(gates, last)
-    lines = span.lines.under(flow.point(moved), beyond, span.leg.motion.z)
-    along, cost = back_to_kinks(flow, moved, beyond, lines, span.allowance.position)
+    along, cost = back_to_kinks(flow, moved, beyond, span.lines, span.allowance.position)
     back = returning(beyond, last, preactivations(flow, along, beyond))
     back = per_layer(jnp.logical_and, back, _holding(span, turned, times))
-    sharers = per_layer(jnp.logical_and, lines.with_sharers(back), last)
+    sharers = per_layer(jnp.logical_and, span.lines.with_sharers(back), last)
     return captured(beyond, either(back, sharers)), cost
 
 
@@ -286,7 +292,6 @@ def _put_back(
     position: Any,
     crossed: Bool[Array, ""],
     after: GateState,
-    lines: Lines,
     wrong: Mask,
     z: Sites,
     off: Sites,
@@ -310,7 +315,7 @@ def _put_back(
 
     def moved() -> _PutBack:
         fixed = constant(position)
-        back, _ = back_to_kinks(flow, fixed, held, lines, span.allowance.position)
+        back, _ = back_to_kinks(flow, fixed, held, span.lines, span.allowance.position)
         way = jax.tree.map(jnp.subtract, constant(flow.retract(back)), fixed)
         distance = norm(flow.point(way))
         taken = has_fresh | (distance <= furthest)

@@ -11,14 +11,13 @@ from jaxtyping import Array, Bool
 from ..flows import AbstractFlow, State
 from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive, Verdict
+from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Scalar, Step
-from ._correction import correct
 from ._gates import (
     GateState,
     Mask,
     Sites,
     any_of,
-    count,
     kink_sizes,
     live_gates,
     nowhere,
@@ -27,7 +26,6 @@ from ._gates import (
     zeros_at,
 )
 from ._lines import Lines, lines_of
-from ._localisation import FEW, localise
 from ._runge_kutta import FixedGates, explicit_step
 from ._sliding import Motion, constant, motion
 from ._span import Allowance, Outcome, Span, kinked_path
@@ -191,7 +189,9 @@ class ExactKinks(AbstractSolver):
             jumps,
             before.stranded,
         )
-        outcome = self._at_kinks(span, verdict.accepted, small, before.pressed)
+        outcome = at_kinks(
+            span, verdict.accepted, self.steps, before.pressed, small, self.loop_kind
+        )
         next_size = jnp.minimum(verdict.next_size, size * outcome.factor)
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
         accepted = verdict.accepted & outcome.accepted
@@ -207,48 +207,6 @@ class ExactKinks(AbstractSolver):
             num_field_evaluations=jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
             changes=GateChanges(before.gates.sliding, gates, outcome.gates, outcome.since),
         )
-
-    def _at_kinks(
-        self, span: Span, accepted: Array, small: bool, pressed: Array
-    ) -> Outcome:
-        """What becomes of a step whose smooth part has been accepted."""
-        looks, gates = span.looks(), span.gates
-        last, times = span.beyond(looks)
-
-        def smooth() -> Outcome:
-            end = span.leg.end
-            position = span.flow.retract(end.position)
-            return Outcome(
-                accepted=jnp.asarray(True),
-                size=span.size,
-                factor=jnp.full_like(span.size, jnp.inf),
-                state=State(position, end.dissipated),
-                gates=gates,
-                lines=span.lines,
-                motion=span.leg.motion,
-                since=per_layer(jnp.zeros_like, span.first.z),
-                mean_since=jnp.zeros_like(span.size),
-                crossed=nowhere(gates),
-                stranded=nowhere(gates),
-                cost=jnp.zeros_like(span.size),
-            )
-
-        def kinked() -> Outcome:
-            corrected = correct(span, last, times, self.steps, self.loop_kind)
-            if not small:
-                return corrected
-            number = count(last) + count(without(gates.sliding, corrected.gates.sliding))
-            few = (number > 0) & (number <= FEW)
-            return jax.lax.cond(
-                corrected.accepted,
-                lambda: corrected,
-                lambda: localise(span, looks, corrected, few | pressed, self.loop_kind),
-            )
-
-        met = any_of(per_layer(lambda t: t > 0, times)) | any_of(gates.sliding)
-        outcome = jax.lax.cond(accepted & met, kinked, smooth)
-        # The looks for kinks are forward passes.
-        return eqx.tree_at(lambda o: o.cost, outcome, outcome.cost + 1)
 
     def _jumps(
         self, flow: AbstractFlow, position: Any, horizon: Scalar, before: "_KinkState"

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ..flows import AbstractFlow
+from ..flows import State
 from ._base import Scalar
 from ._gates import (
     GateState,
@@ -26,11 +26,23 @@ from ._gates import (
 )
 from ._lines import Lines
 from ._sliding import Motion, back_to_kinks, constant, motion, z_rates
-from ._span import Allowance, out_of_range, release
+from ._span import Span, out_of_range, release
 
 
 # Rounds in which gates may be released one upon the other.
 _ROUNDS = 8
+
+
+class Arrival(eqx.Module):
+    """Where a step leads as far as it is taken, with the gates that are tried there."""
+
+    state: State
+    time: Scalar
+    gates: GateState
+    # The sites on whose kinks it is, yet to be decided on
+    crossed: Mask
+    # Whether gates that are out of range are released one by one
+    one_by_one: Bool[Array, ""]
 
 
 class Settled(eqx.Module):
@@ -49,26 +61,16 @@ class Settled(eqx.Module):
     cost: Scalar
 
 
-def settle(
-    flow: AbstractFlow,
-    position: Any,
-    gates: GateState,
-    lines: Lines,
-    kept: Mask,
-    guess: Motion,
-    allowance: Allowance,
-    loop_kind: str,
-    crossed: Mask,
-    stranded: Mask,
-    one_by_one: bool = False,
-) -> Settled:
-    """The position back on the kinks along which `gates` slide, and the motion from there,
-    after releasing the gates that are out of range: all of them in a round, or the
-    furthest.
+def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
+    """The position where a step has led back on the kinks along which it slides, and the
+    motion from there, after releasing the gates that are out of range: all of them in a
+    round, or the furthest.
 
-    Sites in `kept` have z = 0 even if they are released: they slid until now. Those just
-    `crossed` are caught first where the side beyond leads back.
+    Sites that slid in the step have z = 0 even if they are released. Those just crossed
+    are caught first where the side beyond leads back.
     """
+    flow, allowance, crossed = span.flow, span.allowance, arrival.crossed
+    position = arrival.state.position
 
     def attempt(carry: Settled) -> Settled:
         gates, kept = carry.gates, carry.kept
@@ -90,13 +92,18 @@ def settle(
             slides = per_layer(jnp.logical_and, slides, crossed)
             # A stranded site that only passes its kink, back to where its gate is, is
             # put on it.
-            on_kinks = per_layer(lambda k, s, c: k | (s & c), kept, stranded, slides)
+            passing = per_layer(jnp.logical_and, span.stranded, slides)
+            on_kinks = either(kept, passing)
             return captured(gates, slides), on_kinks, jnp.asarray(False)
 
         def let_go() -> tuple[GateState, Mask, Array]:
             openness = here.openness(flow.point(moved), lines, gates.sliding)
             out = out_of_range(gates.sliding, openness)
-            out = _furthest(out, openness) if one_by_one else _uppermost(out)
+            out = per_layer(
+                lambda one, all_: jnp.where(arrival.one_by_one, one, all_),
+                _furthest(out, openness),
+                _uppermost(out),
+            )
             out = lines.with_sharers(out)
             return release(gates, out, openness), kept, ~any_of(out)
 
@@ -105,7 +112,16 @@ def settle(
 
     none = jnp.asarray(False)
     nothing = jnp.zeros_like(allowance.gradient)
-    start = Settled(position, gates, lines, kept, guess, ~any_of(crossed), none, nothing)
+    start = Settled(
+        position,
+        arrival.gates,
+        span.lines,
+        span.gates.sliding,
+        span.leg.motion,
+        ~any_of(crossed),
+        none,
+        nothing,
+    )
     return eqxi.while_loop(
         lambda s: ~s.in_range,
         attempt,
