@@ -17,7 +17,6 @@ from ._gates import (
     Mask,
     Sites,
     any_of,
-    captured,
     drift,
     either,
     flipped,
@@ -28,7 +27,6 @@ from ._gates import (
     nowhere,
     per_layer,
     preactivations,
-    returning,
     rounding_of,
     slack,
     standing,
@@ -69,8 +67,6 @@ class Correction(eqx.Module):
     at: Linearisation
     turned: Sites
     arrival: Arrival
-    # In field evaluations
-    cost: Scalar
 
     def pulled_back(self, cotangents: Sites) -> AbstractNet:
         """From cotangents of z, the change of the gradient."""
@@ -142,7 +138,8 @@ class Correction(eqx.Module):
             mean_since=mean,
             crossed=nowhere(after),
             stranded=back.stranded,
-            cost=self.cost + settled.cost,
+            # The linearisation, three ways back through it, a look at z
+            cost=settled.cost + 3,
         )
 
 
@@ -158,10 +155,15 @@ def correction_of(span: Span, last: Mask, times: Sites) -> Correction:
         jnp.zeros_like(at.outputs), per_layer(jnp.multiply, times, turned)
     )
     moved = _displaced(flow, end, leg.motion, shift)
-    tried, cost = _gates_beyond(span, moved.position, last, turned, times)
-    arrival = Arrival(moved, span.size, tried, nowhere(gates), jnp.asarray(False))
-    # The linearisation, three ways back through it, two looks at z
-    return Correction(span, last, times, at, turned, arrival, cost + 3)
+    arrival = Arrival(
+        moved,
+        span.size,
+        flipped(gates, last),
+        last,
+        catchable=per_layer(jnp.logical_and, last, _holding(span, turned, times)),
+        whole=jnp.asarray(True),
+    )
+    return Correction(span, last, times, at, turned, arrival)
 
 
 class _PutBack(eqx.Module):
@@ -169,20 +171,6 @@ class _PutBack(eqx.Module):
     z: Sites
     error: Scalar
     stranded: Mask
-
-
-def _gates_beyond(
-    span: Span, moved: Any, last: Mask, turned: Sites, times: Sites
-) -> tuple[GateState, Scalar]:
-    """The gates after the crossings, captured where the displaced position, along the kinks
-    that slide already, is back over the kink; and what that cost, in field evaluations."""
-    flow, gates = span.flow, span.gates
-    beyond = flipped(gates, last)
-    along, cost = back_to_kinks(flow, moved, beyond, span.lines, span.allowance.position)
-    back = returning(beyond, last, preactivations(flow, along, beyond))
-    back = per_layer(jnp.logical_and, back, _holding(span, turned, times))
-    sharers = per_layer(jnp.logical_and, span.lines.with_sharers(back), last)
-    return captured(beyond, either(back, sharers)), cost
 
 
 def _holding(span: Span, turned: Sites, times: Sites) -> Mask:

@@ -96,8 +96,10 @@ def linearise(net: AbstractNet, x: Array, gates: GateState) -> Linearisation:
     return Linearisation(outputs, z, vjp, jvp)
 
 
-def awaiting(flow: AbstractFlow, position: Any, gates: GateState) -> GateState:
-    """The gates with those set that wait for a neuron to stop sliding.
+def awaiting(
+    flow: AbstractFlow, position: Any, gates: GateState, needed: Array
+) -> GateState:
+    """The gates, if that is needed, with those set that wait for a neuron to stop sliding.
 
     Where a sample passes a layer through sliding neurons only, z is 0 in the layers above,
     whatever the weights. Nothing crosses there; but the gates say what arrives at the
@@ -118,7 +120,7 @@ def awaiting(flow: AbstractFlow, position: Any, gates: GateState) -> GateState:
         frozen = either(gates.frozen, waits)
         return GateState(on, without(gates.sliding, asleep), frozen)
 
-    return jax.lax.cond(any_of(gates.sliding), look, lambda: gates)
+    return jax.lax.cond(needed & any_of(gates.sliding), look, lambda: gates)
 
 
 class _OpeningGate(eqx.Module):

@@ -37,7 +37,12 @@ def cut(span: Span, time: Scalar, gates: GateState) -> Arrival:
     crossed = fixed.crossed(preactivations(span.flow, there, span.gates))
     time = span.with_derivative(time, crossed)
     return Arrival(
-        span.leg.at(time), time, flipped(gates, crossed), crossed, jnp.asarray(True)
+        span.leg.at(time),
+        time,
+        flipped(gates, crossed),
+        crossed,
+        catchable=crossed,
+        whole=jnp.asarray(False),
     )
 
 

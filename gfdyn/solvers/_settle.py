@@ -39,10 +39,11 @@ class Arrival(eqx.Module):
     state: State
     time: Scalar
     gates: GateState
-    # The sites on whose kinks it is, yet to be decided on
+    # The sites that were crossed, yet to be decided on, and which of them may be caught
     crossed: Mask
-    # Whether gates that are out of range are released one by one
-    one_by_one: Bool[Array, ""]
+    catchable: Mask
+    # Whether the step is taken as a whole, or cut at an event
+    whole: Bool[Array, ""]
 
 
 class Settled(eqx.Module):
@@ -63,46 +64,58 @@ class Settled(eqx.Module):
 
 def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
     """The position where a step has led back on the kinks along which it slides, and the
-    motion from there, after releasing the gates that are out of range: all of them in a
-    round, or the furthest.
+    motion from there, after releasing the gates that are out of range.
 
     Sites that slid in the step have z = 0 even if they are released. Those just crossed
-    are caught first where the side beyond leads back.
+    are caught first where the side beyond leads back: at the end of a whole step, where it
+    has led back; at an event, where the rate of z does. There the gate that is furthest out
+    of range is released in a round, at the end of a step all.
     """
     flow, allowance, crossed = span.flow, span.allowance, arrival.crossed
     position = arrival.state.position
+    nothing = jnp.zeros_like(arrival.time)
 
     def attempt(carry: Settled) -> Settled:
-        gates, kept = carry.gates, carry.kept
-        lines = carry.lines.under(flow.point(position), gates, carry.motion.z)
-        held = GateState(gates.on, either(gates.sliding, kept), gates.frozen)
+        tried, kept = carry.gates, carry.kept
+        lines = carry.lines.under(flow.point(position), tried, carry.motion.z)
+        held = GateState(tried.on, either(tried.sliding, kept), tried.frozen)
         moved, cost = back_to_kinks(flow, position, held, lines, allowance.position)
         moved = flow.retract(moved)
-        gates = awaiting(flow, moved, gates)
+        # Where a whole step has led back does not depend on the motion from there.
+        moving = carry.decided | ~arrival.whole
+        gates = awaiting(flow, moved, tried, moving)
         z = preactivations(flow, moved, gates)
         sharers = lines.with_sharers(gates.sliding)
         gates = sliding_along(gates, sharers, z, allowance.leeway)
-        here = motion(flow, moved, gates, lines, carry.motion.nu, allowance.gradient)
+        nu = carry.motion.nu
+        here = jax.lax.cond(
+            moving,
+            lambda: motion(flow, moved, gates, lines, nu, allowance.gradient),
+            lambda: eqx.tree_at(lambda m: m.cost, carry.motion, nothing),
+        )
         cost = carry.cost + cost + here.cost + 1
 
         def catch() -> tuple[GateState, Mask, Array]:
             # This side led to the kink; it attracts if the side beyond leads back.
-            rates = z_rates(flow, moved, gates, here.velocity)
-            slides = lines.with_sharers(returning(gates, crossed, rates))
+            leads = jax.lax.cond(
+                arrival.whole,
+                lambda: z,
+                lambda: z_rates(flow, moved, gates, here.velocity),
+            )
+            slides = lines.with_sharers(returning(gates, arrival.catchable, leads))
             slides = per_layer(jnp.logical_and, slides, crossed)
             # A stranded site that only passes its kink, back to where its gate is, is
             # put on it.
             passing = per_layer(jnp.logical_and, span.stranded, slides)
-            on_kinks = either(kept, passing)
-            return captured(gates, slides), on_kinks, jnp.asarray(False)
+            return captured(gates, slides), either(kept, passing), jnp.asarray(False)
 
         def let_go() -> tuple[GateState, Mask, Array]:
             openness = here.openness(flow.point(moved), lines, gates.sliding)
             out = out_of_range(gates.sliding, openness)
             out = per_layer(
-                lambda one, all_: jnp.where(arrival.one_by_one, one, all_),
-                _furthest(out, openness),
+                lambda several, one: jnp.where(arrival.whole, several, one),
                 _uppermost(out),
+                _furthest(out, openness),
             )
             out = lines.with_sharers(out)
             return release(gates, out, openness), kept, ~any_of(out)
@@ -110,17 +123,15 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
         after, kept, in_range = constant(jax.lax.cond(carry.decided, let_go, catch))
         return Settled(moved, after, lines, kept, here, jnp.asarray(True), in_range, cost)
 
-    none = jnp.asarray(False)
-    nothing = jnp.zeros_like(allowance.gradient)
     start = Settled(
         position,
         arrival.gates,
         span.lines,
-        span.gates.sliding,
-        span.leg.motion,
-        ~any_of(crossed),
-        none,
-        nothing,
+        kept=span.gates.sliding,
+        motion=span.leg.motion,
+        decided=~any_of(crossed),
+        in_range=jnp.asarray(False),
+        cost=nothing,
     )
     return eqxi.while_loop(
         lambda s: ~s.in_range,
