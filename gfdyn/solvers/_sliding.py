@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..flows import AbstractFlow, State
-from ..nets import AbstractNet
+from ..nets import AbstractNet, in_layers, in_one_row
 from ._gates import (
     GateState,
     Linearisation,
@@ -195,6 +195,8 @@ class _Solved(eqx.Module):
     converged: Bool[Array, ""]
 
 
+# Values at the sites of all layers, one after the other
+Row = Float[Array, " sites"]
 # Which samples to work on, N for none; all of them if None
 Rows = Int[Array, " rows"] | None
 
@@ -236,7 +238,10 @@ def _solve_normal(
         at = linearise(net, x, gates)
     right = masked(held, wanted(at))
     fixed = {"at": constant(at), "gates": gates, "held": held, "error": constant(error)}
-    nu, products, converged = _multipliers(net, x, right, **fixed, damping=damping)
+    row, products, converged = _multipliers(
+        net, x, in_one_row(right), **fixed, damping=damping
+    )
+    nu = masked(held, in_layers(row, right))
     step, signal = at.pullback(jnp.zeros_like(at.outputs), nu)
     cost = (products.astype(error.dtype) + 2) * (len(x) / samples)
     if rows is not None:
@@ -253,19 +258,18 @@ def _solve_normal(
 def _multipliers(
     net: AbstractNet,
     x: Array,
-    right: Sites,
+    right: Row,
     *,
     at: Linearisation,
     gates: GateState,
     held: Mask,
     error: Scalar,
     damping: float,
-) -> tuple[Sites, Array, Array]:
+) -> tuple[Row, Array, Array]:
     """ν as above, from the right-hand side at the sites held; the products it took; whether
     they were found."""
     normal, scales = _normal_equations(net, x, at, gates, held, damping)
-    nu, products, converged = _conjugate_gradients(normal, right, scales, error)
-    return masked(held, nu), products, converged
+    return _conjugate_gradients(normal, right, scales, error)
 
 
 @_multipliers.def_jvp
@@ -286,20 +290,18 @@ def _multipliers_jvp(
     )
     normal, scales = _normal_equations(net, x, at, gates, held, damping)
 
-    def rest(net: AbstractNet, x: Array, right: Sites) -> Sites:
+    def rest(net: AbstractNet, x: Array, right: Row) -> Row:
         near = linearise(net, x, gates)
         there, _ = _normal_equations(net, x, near, gates, held, damping)
-        return per_layer(jnp.subtract, right, there(found[0]))
+        return right - there(found[0])
 
-    def exactly(matvec: Callable[[Sites], Sites], b: Sites) -> Sites:
+    def exactly(matvec: Callable[[Row], Row], b: Row) -> Row:
         return _conjugate_gradients(matvec, b, scales, jnp.zeros_like(error))[0]
 
     _, change = eqx.filter_jvp(rest, primals, tangents)
-    change = tuple(
-        jnp.zeros_like(n) if c is None else c for c, n in zip(change, found[0], strict=True)
-    )
+    change = jnp.zeros_like(found[0]) if change is None else change
     change = jax.lax.custom_linear_solve(normal, change, exactly, symmetric=True)
-    return found, (masked(held, change), None, None)
+    return found, (change, None, None)
 
 
 def _normal_equations(
@@ -309,68 +311,55 @@ def _normal_equations(
     gates: GateState,
     held: Mask,
     damping: float,
-) -> tuple[Callable[[Sites], Sites], Sites]:
+) -> tuple[Callable[[Row], Row], Row]:
     """ν → (J_S J_Sᵀ + damping D) ν, and D."""
     values = values_of(net, standing(gates, at.z), x.dtype)
-    scales = constant(net.gradient_norms(x, values))
-    scales = per_layer(lambda s: nonzero(s**2), scales)
+    norms = constant(net.gradient_norms(x, values))
+    scales, in_row = nonzero(in_one_row(norms) ** 2), in_one_row(held)
 
-    def normal(nu: Sites) -> Sites:
-        step, _ = at.pullback(jnp.zeros_like(at.outputs), masked(held, nu))
-        pushed = at.pushforward(step)
-        damped = per_layer(lambda p, s, n: p + damping * s * n, pushed, scales, nu)
+    def normal(nu: Row) -> Row:
+        cotangent = masked(held, in_layers(nu, held))
+        step, _ = at.pullback(jnp.zeros_like(at.outputs), cotangent)
+        pushed = in_one_row(at.pushforward(step))
         # The identity at other sites, where cotangents arrive in reverse mode.
-        return per_layer(jnp.where, held, damped, nu)
+        return jnp.where(in_row, pushed + damping * scales * nu, nu)
 
     return normal, scales
 
 
 def _conjugate_gradients(
-    matvec: Callable[[Sites], Sites], b: Sites, scales: Sites, error: Scalar
-) -> tuple[Sites, Array, Array]:
+    matvec: Callable[[Row], Row], b: Row, scales: Row, error: Scalar
+) -> tuple[Row, Array, Array]:
     """x with A x = b, A = J Jᵀ, b in its range, with about A's diagonal to scale it by; the
     products it took; whether it converged (or came as far as 1 % of b at least).
 
     Ends when a step gains less than `error` in ‖Jᵀx‖ (the energy norm), or at rounding:
     once the residual is down to it, a further step divides rounding by rounding.
     """
-    eps = jnp.finfo(b[0].dtype).eps
+    eps = jnp.finfo(b.dtype).eps
 
-    def scaled(residual: Sites) -> Sites:
-        return per_layer(jnp.divide, residual, scales)
-
-    def going(carry: tuple[Sites, Sites, Sites, Array, Array, Array]) -> Array:
+    def going(carry: tuple[Row, Row, Row, Array, Array, Array]) -> Array:
         *_, square, gain, i = carry
         return (square > rounding) & (gain > error**2) & (i < _CG_STEPS)
 
     def step(
-        carry: tuple[Sites, Sites, Sites, Array, Array, Array],
-    ) -> tuple[Sites, Sites, Sites, Array, Array, Array]:
+        carry: tuple[Row, Row, Row, Array, Array, Array],
+    ) -> tuple[Row, Row, Row, Array, Array, Array]:
         x, residual, direction, square, _, i = carry
         image = matvec(direction)
-        curvature = _inner(direction, image)
+        curvature = jnp.sum(direction * image)
         alpha = jnp.where(curvature > 0, square / nonzero(curvature), 0.0)
-        x = _axpy(alpha, direction, x)
-        residual = _axpy(-alpha, image, residual)
-        step = scaled(residual)
-        next_square = jnp.where(curvature > 0, _inner(residual, step), 0.0)
-        direction = _axpy(next_square / nonzero(square), direction, step)
+        x = x + alpha * direction
+        residual = residual - alpha * image
+        scaled = residual / scales
+        next_square = jnp.where(curvature > 0, jnp.sum(residual * scaled), 0.0)
+        direction = scaled + next_square / nonzero(square) * direction
         return x, residual, direction, next_square, alpha * square, i + 1
 
-    zeros = tuple(jnp.zeros_like(entry) for entry in b)
     infinite = jnp.full_like(error, jnp.inf)
-    first = scaled(b)
-    size = _inner(b, first)
+    first = b / scales
+    size = jnp.sum(b * first)
     rounding = (_CG_RESIDUAL * eps) ** 2 * size
-    start = (zeros, b, first, size, infinite, jnp.asarray(0, jnp.int32))
+    start = (jnp.zeros_like(b), b, first, size, infinite, jnp.asarray(0, jnp.int32))
     x, _, _, square, _, i = jax.lax.while_loop(going, step, start)
     return x, i, (i < _CG_STEPS) | (square < 1e-4 * size)
-
-
-def _inner(a: Sites, b: Sites) -> Array:
-    products = [jnp.sum(p * q) for p, q in zip(a, b, strict=True)]
-    return jnp.sum(jnp.stack(products))
-
-
-def _axpy(factor: Array, a: Sites, b: Sites) -> Sites:
-    return tuple(factor * p + q for p, q in zip(a, b, strict=True))
