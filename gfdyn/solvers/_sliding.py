@@ -351,13 +351,14 @@ def _conjugate_gradients(
         alpha = jnp.where(curvature > 0, square / nonzero(curvature), 0.0)
         x = x + alpha * direction
         residual = residual - alpha * image
-        scaled = residual / scales
+        scaled = inverse * residual
         next_square = jnp.where(curvature > 0, jnp.sum(residual * scaled), 0.0)
         direction = scaled + next_square / nonzero(square) * direction
         return x, residual, direction, next_square, alpha * square, i + 1
 
     infinite = jnp.full_like(error, jnp.inf)
-    first = b / scales
+    inverse = 1 / scales
+    first = inverse * b
     size = jnp.sum(b * first)
     rounding = (_CG_RESIDUAL * eps) ** 2 * size
     start = (jnp.zeros_like(b), b, first, size, infinite, jnp.asarray(0, jnp.int32))
