@@ -41,6 +41,7 @@ ORDER = (
     "nets._dag",
     "nets._as_dag",
     "nets._coincidence",
+    "nets._joined_samples",
     "nets",
     "data._checks",
     "data._dataset",

@@ -423,6 +423,36 @@ def at_depth_four():
     return [*weights, -np.ones((1, 1))], np.sqrt(2) / 3
 
 
+@pytest.mark.parametrize("residual, opened", [(1.0, 0.5), (-0.4, 0.0)])
+def test_samples_that_pass_one_unit_alone_have_one_gate_above_it(residual, opened):
+    """Near θ the gates of both open together, and not one by one."""
+    rng = np.random.default_rng(0)
+    # Samples 0 and 1 pass unit 0 alone, 2 unit 1, 3 none, and 4 both
+    x = np.array([[1.0, 0.0], [2.0, 1.0], [-0.5, 1.0], [-1.0, -1.0], [1.0, 3.0]])
+    first = np.array([[1.0, 0.0], [-1.0, 1.5]])
+    second, last = rng.normal(size=(3, 2)), rng.normal(size=(1, 3))
+    second[0] = [0.0, 1.0]
+    weights = [first, second, last]
+    below = x @ first.T
+    above = np.maximum(below, 0) @ second.T
+    # Through unit 0 above, only the weight 0 is moved: by −1 of sample 0, 1.5 · 2 of sample
+    # 1, and −residual of sample 4, in units of what sample 0 sends down.
+    y = np.maximum(above, 0) @ last.T + np.array([[1.0], [-1.5], [0.3], [0.2], [residual]])
+
+    def at(*gates):
+        plain = (above > 0) * 1.0
+        plain[:2, 0] = gates
+        return gradient(weights, [(below > 0) * 1.0, plain], x, y)
+
+    found = least(problem_of(x, y), net_of(weights))
+    assert found.converged
+    np.testing.assert_allclose(found.gates[1][:2, 0], opened, atol=1e-10)
+    np.testing.assert_allclose(found.norm, np.linalg.norm(at(opened, opened)), rtol=1e-10)
+    # Sample 0 alone would make up for sample 4 where both together cannot.
+    alone = np.linalg.norm(at(0.4, 0.0))
+    assert (alone < 0.999 * found.norm) == (residual < 0)
+
+
 @pytest.mark.parametrize("example", [example_one, at_depth_four])
 def test_escape_directions_on_kinks(example):
     """∇L₀(ρ) = −sρ holds with gates between 0 and 1. By Euler ⟨ρ, g⟩ is the same for every

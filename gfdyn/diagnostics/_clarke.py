@@ -21,7 +21,10 @@ from ..nets import (
     coinciding_kinks,
     in_layers,
     in_one_row,
+    joined,
     norm,
+    passing_alone,
+    with_ratios,
 )
 
 
@@ -54,8 +57,9 @@ def minimum_norm_subgradient(
     taken with all gates open: the kink is at most tolerance · ‖w‖ away. Other gates follow
     the sign of z. Kinks that coincide wherever θ is have one gate: those of samples that
     are positive multiples of each other, and in the first hidden layer those of antipodal
-    ones, as λ and 1 + slope − λ. Where no unit below lets a sample through, z is 0 and not
-    at a kink: the gate is off.
+    ones, as λ and 1 + slope − λ. So have, in an `MLP`, samples that pass a layer through
+    one and the same ReLU alone, in the layers above. Where no unit below lets a sample
+    through, z is 0 and not at a kink: the gate is off.
 
     With one hidden layer the problem is convex. The result is the least element of the
     Clarke subdifferential, at almost all times minus the velocity of gradient flow (Ji &
@@ -146,7 +150,6 @@ class _Kinks(eqx.Module):
 
 
 def _kinks(net: AbstractNet, x: Array, z: Sites, tolerance: float) -> _Kinks:
-    shared = coinciding_kinks(net, x)
     bounds = net.gradient_norms(x, tuple(jnp.ones_like(zl) for zl in z))
 
     def is_near(sigma, w, zl, bound):
@@ -156,6 +159,9 @@ def _kinks(net: AbstractNet, x: Array, z: Sites, tolerance: float) -> _Kinks:
         return (jnp.abs(zl) <= tolerance * size) & (not sigma.is_linear)
 
     near = _per_layer(is_near, net.activations, net.weights[:-1], z, bounds)
+    passing = _per_layer(lambda n, zl: n | (zl > 0), near, z)
+    alone = passing_alone(net, passing)
+    shared = with_ratios(joined(coinciding_kinks(net, x), alone), alone, z)
     near = in_layers(shared.of_first(in_one_row(near)), near)
 
     def sizes(opened):

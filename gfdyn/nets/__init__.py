@@ -46,6 +46,11 @@ from ._initialisation import (
     zero_output as zero_output,
 )
 from ._invariant import Invariant as Invariant
+from ._joined_samples import (
+    joined as joined,
+    passing_alone as passing_alone,
+    with_ratios as with_ratios,
+)
 from ._layered import Layer as Layer, LayeredNet as LayeredNet
 from ._mlp import MLP as MLP
 from ._statistics import normalised_by as normalised_by

@@ -12,12 +12,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..nets import (
-    MLP,
     AbstractNet,
     Coincidence,
     coinciding_kinks,
     in_layers,
     in_one_row,
+    joined,
+    passing_alone,
+    with_ratios,
 )
 from ._gates import GateState, Mask, Sites, any_of, nonzero, per_layer, standing
 
@@ -38,19 +40,10 @@ class Lines(eqx.Module):
     shared: Bool[Array, ""]
 
     def under(self, net: AbstractNet, gates: GateState, z: Sites) -> "Lines":
-        """The same while these gates stay.
-
-        Only a network without biases and with one path from layer to layer, an `MLP`, is
-        looked at for samples that pass through one unit alone.
-        """
-        if not isinstance(net, MLP):
-            return self
-        alone = tuple(
-            on & (jnp.sum(on, axis=1, keepdims=True) == 1) & (sigma.slope == 0)
-            for sigma, on in zip(net.activations, standing(gates, z), strict=True)
-        )
+        """The same while these gates stay."""
+        alone = passing_alone(net, standing(gates, z))
         now = jax.lax.cond(
-            any_of(alone), lambda: _joined(self.always, alone), lambda: self.always
+            any_of(alone), lambda: joined(self.always, alone), lambda: self.always
         )
         return Lines(now, self.always, self.leaders, alone, _any_shared(now))
 
@@ -76,30 +69,20 @@ class Lines(eqx.Module):
         """
 
         def of_sharers() -> Sites:
-            ratio, n = self._ratios(z), in_one_row(nu)
+            sharers, n = with_ratios(self.now, self.alone, z), in_one_row(nu)
             c = jnp.where(in_one_row(sliding), in_one_row(signal), 0.0)
-            same, opposite = jnp.maximum(ratio, 0.0) * c, jnp.minimum(ratio, 0.0) * c
-            sums = self.now.summed(jnp.stack([ratio * n - opposite, same - opposite], 1))
-            wanted, weight = self.now.of_first(sums).T
+            same = jnp.maximum(sharers.ratio, 0.0) * c
+            opposite = jnp.minimum(sharers.ratio, 0.0) * c
+            rows = jnp.stack([sharers.ratio * n - opposite, same - opposite], axis=1)
+            wanted, weight = sharers.of_first(sharers.summed(rows)).T
             o = wanted / nonzero(weight)
-            return in_layers(jnp.where(ratio < 0, 1 - o, o), z)
+            return in_layers(jnp.where(sharers.ratio < 0, 1 - o, o), z)
 
         return jax.lax.cond(
             self.shared,
             of_sharers,
             lambda: per_layer(lambda n, c: n / nonzero(c), nu, signal),
         )
-
-    def _ratios(self, z: Sites) -> Array:
-        """z of each site relative to the first one's: where samples pass a single unit,
-        that of what this lets through."""
-        size, sizes = jnp.zeros((len(z[0]), 1), z[0].dtype), []
-        for alone, zl in zip(self.alone, z, strict=True):
-            sizes.append(jnp.broadcast_to(size, zl.shape))
-            passed = jnp.sum(jnp.where(alone, jnp.abs(zl), 0.0), axis=1, keepdims=True)
-            size = jnp.where(jnp.any(alone, axis=1, keepdims=True), passed, size)
-        here = in_one_row(tuple(sizes))
-        return jnp.where(here > 0, here / nonzero(self.now.of_first(here)), self.now.ratio)
 
 
 def lines_of(net: AbstractNet, x: Float[Array, "samples in"]) -> Lines:
@@ -113,21 +96,3 @@ def lines_of(net: AbstractNet, x: Float[Array, "samples in"]) -> Lines:
 
 def _any_shared(sites: Coincidence) -> Bool[Array, ""]:
     return jnp.any(~sites.is_first)
-
-
-def _joined(always: Coincidence, alone: Mask) -> Coincidence:
-    """With samples joined above the last unit through which they pass alone."""
-    samples = len(alone[0])
-    own = jnp.arange(samples)
-    nobody = sum(a.shape[1] for a in alone)
-    through, before, joined = jnp.full(samples, nobody), 0, []
-    for first, a in zip(in_layers(always.first, alone), alone, strict=True):
-        firsts = jnp.full(nobody, samples).at[through].min(own, mode="drop")
-        leader = firsts.at[through].get(mode="fill", fill_value=0)[:, None]
-        width = a.shape[1]
-        sites = samples * before + leader * width + jnp.arange(width)[None, :]
-        known = (through < nobody)[:, None]
-        joined.append(jnp.where(known, sites, first))
-        through = jnp.where(jnp.any(a, axis=1), before + jnp.argmax(a, axis=1), through)
-        before += width
-    return Coincidence(in_one_row(tuple(joined)), always.ratio)
