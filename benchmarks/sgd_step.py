@@ -19,7 +19,6 @@ side by side, `jax.vmap` has nothing to save.
 writes `sgd_step.json`, with the machine and the versions.
 """
 
-import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -181,7 +180,8 @@ def main(
         names = ("step", "seeds", "bare_seeds", "sharded")
         ratios = ", ".join(f"{name} {row[name]:.2f}" for name in names)
         print(f"{row['dtype']}: {ratios}")
-    write_report(out / "sgd_step.json", PACKAGES, command=sys.argv[1:], rows=rows)
+    settings = {"epochs": epochs, "repeats": repeats}
+    write_report(out / "sgd_step.json", PACKAGES, settings=settings, rows=rows)
 
 
 if __name__ == "__main__":

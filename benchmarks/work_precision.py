@@ -13,7 +13,6 @@ writes `work_precision.json`, with the machine and the versions, and `work_preci
 import dataclasses
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -402,6 +401,7 @@ def main(
     file, rows = out / "work_precision.json", []
     if only and file.exists():
         rows = json.loads(file.read_text())["rows"]
+    order = [case.name for case in cases(smoke)]
     for case in cases(smoke):
         if only not in case.name:
             continue
@@ -411,8 +411,10 @@ def main(
         if not (reference.finished or smoke):
             raise RuntimeError(f"no reference for {case.name!r}: raise --most {most}")
         rows += measure(case, reference.end, most, seconds)
+        rows.sort(key=lambda row: order.index(row["problem"]))
         # After each problem, so that a run that is cut off leaves something.
-        write_report(file, PACKAGES, command=sys.argv[1:], rows=rows)
+        settings = {"seconds": seconds, "most": most}
+        write_report(file, PACKAGES, settings=settings, rows=rows)
         save = partial(draw(rows).savefig, dpi=110, format="png")
         replace_atomically(out / "work_precision.png", save)
 

@@ -166,13 +166,6 @@ def correction_of(span: Span, last: Mask, times: Sites) -> Correction:
     return Correction(span, last, times, at, turned, arrival)
 
 
-class _PutBack(eqx.Module):
-    position: Any
-    z: Sites
-    error: Scalar
-    stranded: Mask
-
-
 def _holding(span: Span, turned: Sites, times: Sites) -> Mask:
     """The sites that their own flip drives back, by a good part of how far they are beyond
     their kinks; others return because of all flips together, and do not slide."""
@@ -273,6 +266,13 @@ def _error_of(span: Span, wrong: Mask, z: Sites) -> Scalar:
 
     squares = per_layer(square, wrong, span.first.z, z, span.jumps)
     return jnp.sqrt(jnp.sum(jnp.stack(squares)))
+
+
+class _PutBack(eqx.Module):
+    position: Any
+    z: Sites
+    error: Scalar
+    stranded: Mask
 
 
 def _put_back(
