@@ -401,8 +401,10 @@ def main(
     file, rows = out / "work_precision.json", []
     if only and file.exists():
         rows = json.loads(file.read_text())["rows"]
-    order = [case.name for case in cases(smoke)]
-    for case in cases(smoke):
+    settings = {"seconds": seconds, "most": most}
+    problems = list(cases(smoke))
+    order = [case.name for case in problems]
+    for case in problems:
         if only not in case.name:
             continue
         rows = [row for row in rows if row["problem"] != case.name]
@@ -413,7 +415,6 @@ def main(
         rows += measure(case, reference.end, most, seconds)
         rows.sort(key=lambda row: order.index(row["problem"]))
         # After each problem, so that a run that is cut off leaves something.
-        settings = {"seconds": seconds, "most": most}
         write_report(file, PACKAGES, settings=settings, rows=rows)
         save = partial(draw(rows).savefig, dpi=110, format="png")
         replace_atomically(out / "work_precision.png", save)

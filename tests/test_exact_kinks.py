@@ -296,6 +296,14 @@ def test_the_last_unit_of_a_sample_is_captured_at_once():
     assert events == [0, 1, 0]
 
 
+def gaps_to_descent(problem, net, exact, t1, steps):
+    """How far gradient descent of each of these steps ends from the exact flow."""
+    return [
+        distance(gf.descend(problem, net, step, round(t1 / step)).final, exact.final)
+        for step in steps
+    ]
+
+
 def test_samples_on_one_line_are_found():
     rng = np.random.default_rng(3)
     base = rng.normal(size=(3, 4))
@@ -357,10 +365,7 @@ def test_kinks_that_coincide_while_gates_stay():
     net = gf.nets.MLP([3, 6, 6, 1], key=jax.random.key(1))
     flow, t1 = gf.GradientFlow(problem), 20.0
     exact = gf.solve(flow, net, t1=t1, ts=[t1], solver=gf.solvers.ExactKinks(rtol=1e-8))
-    gaps = []
-    for step in (1e-2, 1e-3):
-        descent = gf.descend(problem, net, step, round(t1 / step))
-        gaps.append(distance(descent.final, exact.final))
+    gaps = gaps_to_descent(problem, net, exact, t1, (1e-2, 1e-3))
     assert gaps[1] < 3e-4 and 7 < gaps[0] / gaps[1] < 14
 
 
@@ -373,10 +378,7 @@ def test_a_unit_does_not_slide_on_a_sample_that_dies():
     net = gf.nets.MLP([3, 4, 4, 1], key=jax.random.key(29))
     flow, t1 = gf.GradientFlow(problem), 2.0
     exact = gf.solve(flow, net, t1=t1, ts=[t1], solver=gf.solvers.ExactKinks(rtol=1e-8))
-    gaps = []
-    for step in (2e-3, 2e-4):
-        descent = gf.descend(problem, net, step, round(t1 / step))
-        gaps.append(distance(descent.final, exact.final))
+    gaps = gaps_to_descent(problem, net, exact, t1, (2e-3, 2e-4))
     assert gaps[1] < 1e-4 and 7 < gaps[0] / gaps[1] < 14, gaps
 
 
@@ -385,10 +387,7 @@ def test_gradient_descent_converges_to_it_through_slides():
     flow, t1 = gf.GradientFlow(problem), 20.0
     exact = gf.solve(flow, net, t1=t1, ts=[t1], solver=gf.solvers.ExactKinks(rtol=1e-9))
     assert int(exact.stats["num_slides"]) >= 10
-    gaps = []
-    for step in (1e-1, 1e-2, 1e-3):
-        descent = gf.descend(problem, net, step, round(t1 / step))
-        gaps.append(distance(descent.final, exact.final))
+    gaps = gaps_to_descent(problem, net, exact, t1, (1e-1, 1e-2, 1e-3))
     ratios = np.array(gaps[:-1]) / np.array(gaps[1:])
     assert np.all((ratios > 5) & (ratios < 20)), gaps
 
@@ -449,10 +448,7 @@ def test_leaky_relu_slides_too():
     flow = gf.GradientFlow(problem)
     exact = gf.solve(flow, net, t1=10.0, ts=[10.0], solver=gf.solvers.ExactKinks(rtol=1e-8))
     assert int(exact.stats["num_slides"]) >= 1
-    gaps = [
-        distance(gf.descend(problem, net, step, round(10 / step)).final, exact.final)
-        for step in (1e-2, 1e-3)
-    ]
+    gaps = gaps_to_descent(problem, net, exact, 10.0, (1e-2, 1e-3))
     assert 5 < gaps[0] / gaps[1] < 20
 
 

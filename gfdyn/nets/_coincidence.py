@@ -73,11 +73,11 @@ def coinciding_kinks(net: AbstractNet, x: Float[Array, "samples in"]) -> Coincid
 
     def probe(place: Array) -> Array:
         z = unravel(place).forward(x, gates)[1]
-        kinked = (
+        kinked = [
             jnp.zeros_like(zl) if sigma.is_linear else zl
             for sigma, zl in zip(net.activations, z, strict=True)
-        )
-        return in_one_row(tuple(kinked))
+        ]
+        return in_one_row(kinked)
 
     return _proportional(jax.lax.map(probe, jnp.asarray(places, flat.dtype)).T)
 

@@ -68,10 +68,6 @@ class Correction(eqx.Module):
     turned: Sites
     arrival: Arrival
 
-    def pulled_back(self, cotangents: Sites) -> AbstractNet:
-        """From cotangents of z, the change of the gradient."""
-        return self.at.pullback(jnp.zeros_like(self.at.outputs), cotangents)[0]
-
     def outcome(self, settled: Settled, tolerances: Adaptive) -> Outcome:
         """What became of the step, settled at the end that was moved."""
         span, last, times = self.span, self.last, self.times
@@ -92,11 +88,11 @@ class Correction(eqx.Module):
             leg.motion.nu,
             motion.nu,
         )
-        jump = self.pulled_back(change)
+        jump, _ = self.at.pullback_of_sites(change)
         gradient = jax.tree.map(jnp.add, leg.motion.gradient, jump)
         expected = flow.assemble(end.position, leg.motion.outputs, gradient)
         rest = jax.tree.map(jnp.subtract, motion.velocity, expected)
-        so_far = self.pulled_back(per_layer(jnp.multiply, times, change))
+        so_far, _ = self.at.pullback_of_sites(per_layer(jnp.multiply, times, change))
         spent = _displaced(flow, end, leg.motion, so_far, jump)
 
         mean = _mean_time(last, times, span.jumps)
@@ -151,9 +147,7 @@ def correction_of(span: Span, last: Mask, times: Sites) -> Correction:
     at = linearise(net, flow.problem.data.x, gates)
     last, times = _without_shadows(span, last, times)
     turned = flips(net, gates, leg.motion.signal)
-    shift, _ = at.pullback(
-        jnp.zeros_like(at.outputs), per_layer(jnp.multiply, times, turned)
-    )
+    shift, _ = at.pullback_of_sites(per_layer(jnp.multiply, times, turned))
     moved = _displaced(flow, end, leg.motion, shift)
     arrival = Arrival(
         moved,

@@ -68,6 +68,10 @@ class Linearisation(eqx.Module):
         signal c that arrives at each post-activation."""
         return self._vjp((outputs, z))
 
+    def pullback_of_sites(self, z: Sites) -> tuple[AbstractNet, Sites]:
+        """The same, from cotangents of z alone."""
+        return self.pullback(jnp.zeros_like(self.outputs), z)
+
     def pushforward(self, change: AbstractNet) -> Sites:
         """The change of z with the parameters."""
         return self._jvp(change)

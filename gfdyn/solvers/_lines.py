@@ -24,9 +24,6 @@ from ..nets import (
 from ._gates import GateState, Mask, Sites, any_of, nonzero, per_layer, standing
 
 
-_PerLayer = tuple[Array, ...]
-
-
 class Lines(eqx.Module):
     """The sites of all hidden layers, one after the other, that share a kink, and whether
     any do."""

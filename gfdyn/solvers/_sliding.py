@@ -242,7 +242,7 @@ def _solve_normal(
         net, x, in_one_row(right), **fixed, damping=damping
     )
     nu = masked(held, in_layers(row, right))
-    step, signal = at.pullback(jnp.zeros_like(at.outputs), nu)
+    step, signal = at.pullback_of_sites(nu)
     cost = (products.astype(error.dtype) + 2) * (len(x) / samples)
     if rows is not None:
         nu, signal = jax.tree.map(
@@ -318,8 +318,7 @@ def _normal_equations(
     scales, in_row = nonzero(in_one_row(norms) ** 2), in_one_row(held)
 
     def normal(nu: Row) -> Row:
-        cotangent = masked(held, in_layers(nu, held))
-        step, _ = at.pullback(jnp.zeros_like(at.outputs), cotangent)
+        step, _ = at.pullback_of_sites(masked(held, in_layers(nu, held)))
         pushed = in_one_row(at.pushforward(step))
         # The identity at other sites, where cotangents arrive in reverse mode.
         return jnp.where(in_row, pushed + damping * scales * nu, nu)
