@@ -116,12 +116,16 @@ def log_step(log: KinkLog, step: Step, start: Scalar, end: Scalar) -> KinkLog:
 
 @eqx.filter_jit
 def read_log(
-    log: KinkLog, flow: AbstractFlow, positions: Any, gates: GateState, duration: Scalar
+    log: KinkLog,
+    flow: AbstractFlow,
+    final: Any,
+    positions: Any,
+    gates: GateState,
+    duration: Scalar,
 ) -> Kinks:
     """The log in terms of layers, units and samples, sorted by time; with the value of
-    each gate at the saves."""
-    start = jax.tree.map(lambda p: p[0], positions)
-    lines = lines_of(flow.point(start), flow.problem.data.x)
+    each gate at the saves, of which there may be none."""
+    lines = lines_of(flow.point(final), flow.problem.data.x)
     samples = len(flow.problem.data.x)
 
     def at(save: tuple[Any, GateState]) -> tuple[Array, ...]:

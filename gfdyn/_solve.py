@@ -290,7 +290,8 @@ def _read_kinks(task: Task, state: Progress, saves: Saves, single: bool) -> Kink
     if state.log is None:
         return None
     duration = state.time - task.t0
-    kinks = read_log(state.log, task.flow, saves.position, saves.gates, duration)
+    final = state.state.position
+    kinks = read_log(state.log, task.flow, final, saves.position, saves.gates, duration)
     return written_events(kinks, state.log) if single else kinks
 
 

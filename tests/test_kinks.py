@@ -132,6 +132,16 @@ def test_accepted_steps_keep_the_gates(traj, short):
     assert np.allclose(gates[-1], kinks_of(traj).gates[0][-1], atol=1e-9)
 
 
+def test_a_solve_that_ends_before_its_first_save_keeps_its_log(theirs, traj):
+    """Looking for the gates at saves that there were none of, it raised an IndexError."""
+    problem, start, _ = theirs
+    early = solved(problem, start, ts=[T1], max_steps=40, throw=False)
+    assert early.result == gf.RESULTS.max_steps_reached and len(early.ts) == 0
+    kinks, whole = kinks_of(early), kinks_of(traj)
+    assert len(kinks.time) > 0 and kinks.gates[0].shape == (0, 12, 8)
+    np.testing.assert_allclose(kinks.time, whole.time[: len(kinks.time)], rtol=1e-6)
+
+
 def test_files_keep_the_kinks(traj, tmp_path):
     traj.save(tmp_path / "run.nc")
     again = gf.load(tmp_path / "run.nc")
