@@ -47,6 +47,17 @@ class Coincidence(eqx.Module):
         """Sums over those with the same kink, at the first one; 0 elsewhere."""
         return jnp.zeros_like(row).at[self.first].add(row)
 
+    def largest_of(
+        self, among: Bool[Array, " sites"], sizes: Float[Array, " sites"]
+    ) -> Bool[Array, " sites"]:
+        """Of those with the same kink the largest one, the first if several are."""
+        sizes = jnp.where(among, sizes, -1.0)
+        largest = jnp.full_like(sizes, -1.0).at[self.first].max(sizes)
+        own = jnp.arange(len(sizes))
+        place = jnp.where(among & (sizes == self.of_first(largest)), own, len(sizes))
+        foremost = jnp.full_like(own, len(sizes)).at[self.first].min(place)
+        return own == self.of_first(foremost)
+
 
 def in_one_row(layers: Sequence[Array]) -> Array:
     """The values at the sites of each layer, one after the other."""

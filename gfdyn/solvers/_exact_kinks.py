@@ -114,12 +114,12 @@ class ExactKinks(AbstractSolver):
         nothing = zeros_at(x, gates)
         exactly = jnp.zeros((), x.dtype)
         # Nothing slides yet.
-        first = motion(flow, state.position, gates, lines, nothing, exactly, solving=False)
+        none = nowhere(gates)
+        first = motion(flow, state.position, gates, none, nothing, exactly, solving=False)
         if dt0 is None:
             dt0 = self.steps.first_size(flow, state, first.velocity)
         dt0 = jax.lax.stop_gradient(dt0)
         controller = self.steps.start_controller(dt0)
-        none = nowhere(gates)
         start = _KinkState(
             controller,
             gates,
@@ -161,18 +161,19 @@ class ExactKinks(AbstractSolver):
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
         jumps = self._jumps(flow, state.position, horizon, before)
         gates = self._freeze(net, horizon, jumps, before)
+        held = before.lines.one_of_each(gates.sliding)
         small = _is_small(gates)
         allowance = self._allowance(flow, net, size, small, before)
 
         def around(position: Any) -> State:
             nu, exactly = before.motion.nu, jnp.zeros_like(size)
-            near = motion(flow, position, gates, before.lines, nu, exactly, solving=False)
+            near = motion(flow, position, gates, held, nu, exactly, solving=False)
             return near.velocity
 
         longest = self.steps.longest_coast(flow, state, before.motion.velocity, around)
         coasting = (size <= longest) & ~any_of(gates.sliding)
         field = FixedGates(
-            flow, gates, before.lines, before.nu_rate, small, coasting, allowance.gradient
+            flow, gates, held, before.nu_rate, small, coasting, allowance.gradient
         )
         method: Any = self.steps.method
         leg = explicit_step(method, field, state, before.motion, size)
@@ -180,6 +181,7 @@ class ExactKinks(AbstractSolver):
         span = Span(
             flow,
             gates,
+            held,
             before.lines,
             state,
             before.motion,

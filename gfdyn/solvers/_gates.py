@@ -101,45 +101,58 @@ def linearise(net: AbstractNet, x: Array, gates: GateState) -> Linearisation:
 
 
 def awaiting(
-    flow: AbstractFlow, position: Any, gates: GateState, needed: Array
+    flow: AbstractFlow,
+    position: Any,
+    gates: GateState,
+    opening: Mask,
+    parting: Mask,
+    needed: Array,
 ) -> GateState:
-    """The gates, if that is needed, with those set that wait for a neuron to stop sliding.
+    """The gates, if that is needed, with those set that wait for a neuron to open.
 
-    Where a sample passes a layer through sliding neurons only, z is 0 in the layers above,
-    whatever the weights. Nothing crosses there; but the gates say what arrives at the
-    sliding neurons, and so when they stop. They are held where z goes as soon as those
-    open, all together, each in proportion to how fast its z can move.
+    Where a sample passes a layer through neurons at their kinks only, sliding or `opening`
+    right now, z is 0 in the layers above, whatever the weights. Nothing crosses there; but
+    the gates say what arrives at those neurons, and so whether they open. They are held
+    where z goes as soon as they do, all together, each in proportion to how fast its z can
+    move. So are sliding ones that are `parting` from the kinks of others as they open.
     """
     net, x = jax.lax.stop_gradient((flow.point(position), flow.problem.data.x))
 
     def look() -> GateState:
         z = preactivations(flow, position, gates)
-        norms = net.gradient_norms(x, values_of(net, standing(gates, z), x.dtype))
+        closed = GateState(without(gates.on, opening), gates.sliding, gates.frozen)
+        norms = net.gradient_norms(x, values_of(net, standing(closed, z), x.dtype))
         asleep = per_layer(lambda n: n == 0, norms)
+        wakes = jnp.any(jnp.stack([jnp.any(o, axis=1) for o in opening]), axis=0)
+        opens = per_layer(
+            lambda o, slides: jnp.where(wakes[:, None], o, slides), opening, gates.sliding
+        )
+        follows = either(asleep, parting)
         held = _held(net, gates, zeros_at(x, gates))
-        parts = zip(held, asleep, gates.sliding, norms, strict=True)
+        parts = zip(held, follows, opens, norms, strict=True)
         opened = net.forward(x, [_OpeningGate(*part) for part in parts])[1]
-        waits = per_layer(lambda a, zl: a & (zl != 0), asleep, opened)
+        waits = per_layer(lambda f, zl: f & (zl != 0), follows, opened)
         on = per_layer(lambda w, zl, o: jnp.where(w, zl > 0, o), waits, opened, gates.on)
         frozen = either(gates.frozen, waits)
-        return GateState(on, without(gates.sliding, asleep), frozen)
+        return GateState(on, without(gates.sliding, follows), frozen)
 
-    return jax.lax.cond(needed & any_of(gates.sliding), look, lambda: gates)
+    has_kinks_below = any_of(gates.sliding) | any_of(opening)
+    return jax.lax.cond(needed & has_kinks_below, look, lambda: gates)
 
 
 class _OpeningGate(eqx.Module):
-    """A held gate, but for sliding sites, which let their `opened` value through, and
-    those asleep, which follow the sign of z."""
+    """A held gate, but for those that open, which let their `opened` value through, and
+    those that follow the sign of z."""
 
     held: HeldGate
-    asleep: Bool[Array, "samples width"]
-    sliding: Bool[Array, "samples width"]
+    follows: Bool[Array, "samples width"]
+    opens: Bool[Array, "samples width"]
     opened: Float[Array, "samples width"]
 
     def __call__(self, z: Float[Array, "samples width"]) -> Float[Array, "samples width"]:
-        """The gated pre-activation once sliding sites have opened."""
-        held = jnp.where(self.sliding, self.opened, self.held(z))
-        return jnp.where(self.asleep, self.held.activation(z), held)
+        """The gated pre-activation once neurons have opened."""
+        held = jnp.where(self.opens, self.opened, self.held(z))
+        return jnp.where(self.follows, self.held.activation(z), held)
 
 
 def preactivations(flow: AbstractFlow, position: Any, gates: GateState) -> Sites:

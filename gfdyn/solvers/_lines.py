@@ -28,6 +28,7 @@ class Lines(eqx.Module):
     """The sites of all hidden layers, one after the other, that share a kink, and whether
     any do."""
 
+    # With the ratios of when that was looked up
     now: Coincidence
     # Those that do wherever θ is, and of these one each
     always: Coincidence
@@ -38,15 +39,27 @@ class Lines(eqx.Module):
 
     def under(self, net: AbstractNet, gates: GateState, z: Sites) -> "Lines":
         """The same while these gates stay."""
-        alone = passing_alone(net, standing(gates, z))
+        alone, fixed = passing_alone(net, standing(gates, z)), jax.lax.stop_gradient(z)
         now = jax.lax.cond(
-            any_of(alone), lambda: joined(self.always, alone), lambda: self.always
+            any_of(alone),
+            lambda: with_ratios(joined(self.always, alone), alone, fixed),
+            lambda: self.always,
         )
         return Lines(now, self.always, self.leaders, alone, _any_shared(now))
 
-    def one_of_each(self, mask: Mask) -> Mask:
+    def leading(self, mask: Mask) -> Mask:
         """The mask with one site kept of those that share a kink wherever θ is."""
         return per_layer(jnp.logical_and, mask, self.leaders)
+
+    def one_of_each(self, mask: Mask) -> Mask:
+        """The mask with one site kept of those that share a kink: that with the largest z,
+        beside which small ones are rounding."""
+
+        def largest() -> Mask:
+            row = in_one_row(mask)
+            return in_layers(self.now.largest_of(row, jnp.abs(self.now.ratio)), mask)
+
+        return jax.lax.cond(self.shared, largest, lambda: mask)
 
     def with_sharers(self, mask: Mask) -> Mask:
         """The mask, and all sites that share a kink with one in it."""

@@ -15,8 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..flows import AbstractFlow, State
 from ._adaptive import held_while
-from ._gates import GateState, Sites, per_layer
-from ._lines import Lines
+from ._gates import GateState, Mask, Sites, per_layer
 from ._sliding import Motion, motion
 
 
@@ -41,13 +40,14 @@ class Leg(eqx.Module):
 class FixedGates(eqx.Module):
     """The field of a flow under fixed gates.
 
-    The multipliers of the sliding gates are solved for at each stage, or, if not `solving`,
-    follow `nu` + time · `nu_rate`. While `coasting`, the direction of θ is held.
+    The multipliers of the sliding gates, of one `held` for each kink, are solved for at
+    each stage, or, if not `solving`, follow `nu` + time · `nu_rate`. While `coasting`, the
+    direction of θ is held.
     """
 
     flow: AbstractFlow
     gates: GateState
-    lines: Lines
+    held: Mask
     nu_rate: Sites
     solving: bool = eqx.field(static=True)
     coasting: Bool[Array, ""]
@@ -56,7 +56,13 @@ class FixedGates(eqx.Module):
     def motion(self, position: Any, guess: Sites) -> Motion:
         """The motion at a stage, from a guess of the multipliers."""
         return motion(
-            self.flow, position, self.gates, self.lines, guess, self.tolerance, self.solving
+            self.flow,
+            position,
+            self.gates,
+            self.held,
+            guess,
+            self.tolerance,
+            solving=self.solving,
         )
 
     def velocity(self, motion: Motion) -> State:

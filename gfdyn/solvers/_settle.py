@@ -23,6 +23,7 @@ from ._gates import (
     returning,
     sliding_along,
     smallest,
+    without,
 )
 from ._lines import Lines
 from ._sliding import Motion, back_to_kinks, constant, motion, z_rates
@@ -55,8 +56,8 @@ class Settled(eqx.Module):
     # The sites that have z = 0, whether they slide or not
     kept: Mask
     motion: Motion
-    # Whether what was crossed has been decided on, and no gate is out of range
-    decided: Bool[Array, ""]
+    # The sites that are yet to be decided on, and whether no gate is out of range
+    undecided: Mask
     in_range: Bool[Array, ""]
     # In field evaluations
     cost: Scalar
@@ -68,60 +69,79 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
 
     Sites that slid in the step have z = 0 even if they are released. Those just crossed
     are caught first where the side beyond leads back: at the end of a whole step, where it
-    has led back; at an event, where the rate of z does. There the gate that is furthest out
-    of range is released in a round, at the end of a step all.
+    has led back; at an event, where the rate of z does, along the flow there, which may let
+    go of others. Those are decided on once more where any is caught.
+
+    At an event the gate that is furthest out of range is released in a round, at the end
+    of a step all.
     """
     flow, allowance, crossed = span.flow, span.allowance, arrival.crossed
     position = arrival.state.position
     nothing = jnp.zeros_like(arrival.time)
+    opening = per_layer(jnp.logical_and, crossed, arrival.gates.on)
+    parting = _parting(span, opening)
 
     def attempt(carry: Settled) -> Settled:
-        tried, kept = carry.gates, carry.kept
+        tried, kept, undecided = carry.gates, carry.kept, carry.undecided
+        deciding = any_of(undecided)
         lines = carry.lines.under(flow.point(position), tried, carry.motion.z)
         held = GateState(tried.on, either(tried.sliding, kept), tried.frozen)
         moved, cost = back_to_kinks(flow, position, held, lines, allowance.position)
         moved = flow.retract(moved)
         # Where a whole step has led back does not depend on the motion from there.
-        moving = carry.decided | ~arrival.whole
-        gates = awaiting(flow, moved, tried, moving)
+        moving = ~deciding | ~arrival.whole
+        fresh = any_of(per_layer(jnp.logical_and, undecided, crossed))
+        gates = awaiting(
+            flow,
+            moved,
+            tried,
+            per_layer(lambda o: o & fresh, opening),
+            per_layer(lambda p: p & fresh, parting),
+            moving,
+        )
         z = preactivations(flow, moved, gates)
         sharers = lines.with_sharers(gates.sliding)
         gates = sliding_along(gates, sharers, z, allowance.leeway)
-        nu = carry.motion.nu
+        nu, one = carry.motion.nu, lines.one_of_each(gates.sliding)
         here = jax.lax.cond(
             moving,
-            lambda: motion(flow, moved, gates, lines, nu, allowance.gradient),
+            lambda: motion(flow, moved, gates, one, nu, allowance.gradient, lines),
             lambda: eqx.tree_at(lambda m: m.cost, carry.motion, nothing),
         )
         cost = carry.cost + cost + here.cost + 1
+        openness = here.openness(flow.point(moved), lines, gates.sliding)
+        out = out_of_range(gates.sliding, openness)
 
-        def catch() -> tuple[GateState, Mask, Array]:
+        def catch() -> tuple[GateState, Mask, Mask, Array]:
             # This side led to the kink; it attracts if the side beyond leads back.
             leads = jax.lax.cond(
                 arrival.whole,
                 lambda: z,
                 lambda: z_rates(flow, moved, gates, here.velocity),
             )
-            slides = lines.with_sharers(returning(gates, arrival.catchable, leads))
-            slides = per_layer(jnp.logical_and, slides, crossed)
+            slides = lines.with_sharers(returning(gates, undecided, leads))
+            slides = per_layer(jnp.logical_and, slides, either(undecided, crossed))
             # A stranded site that only passes its kink, back to where its gate is, is
             # put on it.
             passing = per_layer(jnp.logical_and, span.stranded, slides)
-            return captured(gates, slides), either(kept, passing), jnp.asarray(False)
+            after, again = captured(gates, slides), any_of(slides) & ~arrival.whole
+            let_go = without(arrival.gates.sliding, after.sliding)
+            rest = per_layer(lambda g: g & again, let_go)
+            return after, either(kept, passing), rest, jnp.asarray(False)
 
-        def let_go() -> tuple[GateState, Mask, Array]:
-            openness = here.openness(flow.point(moved), lines, gates.sliding)
-            out = out_of_range(gates.sliding, openness)
-            out = per_layer(
+        def let_go() -> tuple[GateState, Mask, Mask, Array]:
+            some = per_layer(
                 lambda several, one: jnp.where(arrival.whole, several, one),
                 _uppermost(out),
                 _furthest(out, openness),
             )
-            out = lines.with_sharers(out)
-            return release(gates, out, openness), kept, ~any_of(out)
+            some = lines.with_sharers(some)
+            return release(gates, some, openness), kept, undecided, ~any_of(some)
 
-        after, kept, in_range = constant(jax.lax.cond(carry.decided, let_go, catch))
-        return Settled(moved, after, lines, kept, here, jnp.asarray(True), in_range, cost)
+        in_order = arrival.whole | ~any_of(out)
+        decision = jax.lax.cond(deciding & in_order, catch, let_go)
+        after, kept, undecided, in_range = constant(decision)
+        return Settled(moved, after, lines, kept, here, undecided, in_range, cost)
 
     start = Settled(
         position,
@@ -129,17 +149,34 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
         span.lines,
         kept=span.gates.sliding,
         motion=span.leg.motion,
-        decided=~any_of(crossed),
+        undecided=per_layer(jnp.logical_and, crossed, arrival.catchable),
         in_range=jnp.asarray(False),
         cost=nothing,
     )
-    return eqxi.while_loop(
+    settled = eqxi.while_loop(
         lambda s: ~s.in_range,
         attempt,
         start,
         max_steps=_ROUNDS,
         kind=loop_kind,  # pyright: ignore[reportArgumentType]
     )
+    # Where kinks part is a place to cut at.
+    within = settled.in_range & ~(arrival.whole & any_of(parting))
+    return eqx.tree_at(lambda s: s.in_range, settled, within)
+
+
+def _parting(span: Span, opening: Mask) -> Mask:
+    """The sliding sites of which others that slide share the kink no longer, once neurons
+    below open for their sample: it passed these through one unit alone before."""
+    reached = jnp.zeros((len(opening[0]), 1), bool)
+    above = []
+    for o in opening:
+        above.append(reached)
+        reached = reached | jnp.any(o, axis=1, keepdims=True)
+    slides = span.gates.sliding
+    stays = per_layer(lambda s, a: s & ~a, slides, tuple(above))
+    shared = span.lines.with_sharers(stays)
+    return per_layer(lambda h, s, a: h & s & a, shared, slides, tuple(above))
 
 
 def _uppermost(out: Mask) -> Mask:

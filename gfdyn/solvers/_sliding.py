@@ -30,6 +30,7 @@ from ._gates import (
     preactivations,
     standing,
     values_of,
+    without,
     zeros_at,
 )
 from ._lines import Lines
@@ -60,31 +61,30 @@ class Motion(eqx.Module):
 
     def openness(self, net: AbstractNet, lines: Lines, sliding: Mask) -> Sites:
         """The place of each sliding gate between off (0) and on (1)."""
-        signal = tuple(
-            (1 - sigma.slope) * c
-            for sigma, c in zip(net.activations, self.signal, strict=True)
-        )
-        return lines.openness(sliding, self.nu, signal, self.z)
+        jumps = _jumps_of(net, self.signal)
+        return lines.openness(sliding, self.nu, jumps, self.z)
 
 
 def motion(
     flow: AbstractFlow,
     position: Any,
     gates: GateState,
-    lines: Lines,
+    held: Mask,
     guess: Sites,
     tolerance: Scalar,
+    lines: Lines | None = None,
     solving: bool = True,
 ) -> Motion:
-    """The velocity with the frozen gates fixed and the sliding ones held on their kinks.
+    """The velocity with the frozen gates fixed and the sliding ones held on their kinks, by
+    one of those that share each, `held`.
 
     The multipliers are found from a guess, such that they are right up to an error of the
-    gradient of norm `tolerance`; or the guess is taken as it is, if not `solving`.
+    gradient of norm `tolerance`; or the guess is taken as it is, if not `solving`. The
+    signal is what arrives with them at those held, and with `lines` at all sharers.
     """
     net = flow.point(position)
     at = linearise(net, flow.problem.data.x, gates)
     cotangent = flow.cotangent(position, at.outputs)
-    held = lines.one_of_each(gates.sliding)
     guess = masked(held, guess)
     gradient, signal = at.pullback(cotangent, guess)
 
@@ -111,15 +111,55 @@ def motion(
         found = jax.lax.cond(
             any_of(gates.sliding), lambda: on_few_rows(held, solved), given
         )
+    signal = found.signal
+    if lines is not None:
+        signal = _through_sharers(net, at, cotangent, gates.sliding, lines, held, found)
     return Motion(
         velocity=flow.assemble(position, at.outputs, found.step),
         gradient=found.step,
         outputs=at.outputs,
         z=at.z,
-        signal=found.signal,
+        signal=signal,
         nu=found.nu,
         cost=found.cost,
         converged=found.converged,
+    )
+
+
+def _through_sharers(
+    net: AbstractNet,
+    at: Linearisation,
+    cotangent: Array,
+    sliding: Mask,
+    lines: Lines,
+    held: Mask,
+    found: "_Solved",
+) -> Sites:
+    """The signal, with each multiplier shared out among the gates of its kink.
+
+    It was found for one of them. θ moves as with all, but what arrives below depends on
+    the samples that it goes through. In a layer that needs what arrives there from above.
+    """
+
+    def below(_: Array, signal: Sites) -> Sites:
+        jumps = _jumps_of(net, signal)
+        openness = lines.openness(sliding, found.nu, jumps, at.z)
+        shares = masked(sliding, per_layer(jnp.multiply, openness, jumps))
+        return at.pullback(cotangent, shares)[1]
+
+    def shared() -> Sites:
+        return jax.lax.fori_loop(0, len(sliding) - 1, below, found.signal)
+
+    others = without(sliding, held)[1:]
+    if not others:
+        return found.signal
+    return jax.lax.cond(any_of(others), shared, lambda: found.signal)
+
+
+def _jumps_of(net: AbstractNet, signal: Sites) -> Sites:
+    """What each gate that opens adds to the gradient along ∇z."""
+    return tuple(
+        (1 - sigma.slope) * c for sigma, c in zip(net.activations, signal, strict=True)
     )
 
 
@@ -128,7 +168,8 @@ def gate_values(flow: AbstractFlow, position: Any, gates: GateState, lines: Line
     net, x = flow.point(position), flow.problem.data.x
     exactly = jnp.zeros((), x.dtype)
     lines = lines.under(net, gates, preactivations(flow, position, gates))
-    here = motion(flow, position, gates, lines, zeros_at(x, gates), exactly)
+    held, nothing = lines.one_of_each(gates.sliding), zeros_at(x, gates)
+    here = motion(flow, position, gates, held, nothing, exactly, lines)
     openness = here.openness(net, lines, gates.sliding)
     values = values_of(net, standing(gates, here.z), x.dtype)
     return tuple(
@@ -155,7 +196,7 @@ def back_to_kinks(
     move the parameters by far more than z, which damping forbids.
     """
     net = flow.point(position)
-    held = lines.one_of_each(gates.sliding)
+    held = lines.leading(gates.sliding)
 
     def project(rows: Rows) -> tuple[AbstractNet, Scalar]:
         at = linearise(net, flow.problem.data.x, gates)

@@ -33,8 +33,8 @@ Looks = tuple[Float[Array, "times samples _"], ...]
 
 # Parts of a step at whose ends events are looked for.
 _PARTS = 4
-# How far beyond its range a gate may stand by rounding, as a power of the precision.
-_OPENNESS_POWER = 2 / 3
+# How near its end a gate is at it by rounding, in units of the precision.
+_OPENNESS_ROUNDING = 10.0
 # The factor by which z may creep on in a step if it is beyond its kink already.
 CREEP = 2.0
 
@@ -108,6 +108,8 @@ class Span(eqx.Module):
 
     flow: AbstractFlow
     gates: GateState
+    # One sliding site of each kink
+    held: Mask
     lines: Lines
     start: State
     first: Motion
@@ -203,6 +205,9 @@ class Span(eqx.Module):
             found = found | jnp.any(c)
         lowest = smallest(tuple(beyond), margins)
         first = per_layer(lambda b, m: b & (m <= lowest), tuple(beyond), margins)
+        first = per_layer(
+            _with_dying, first, self.gates.sliding, near, standing(self.gates, z)
+        )
         # Where the unit below that lets a sample through is about to close, z is 0 of that
         # sample alone.
         return per_layer(jnp.logical_and, self.lines.with_sharers(first), near)
@@ -245,9 +250,10 @@ class Span(eqx.Module):
             self.flow,
             position,
             self.gates,
-            self.lines,
+            self.held,
             self.leg.motion.nu,
             self.allowance.gradient,
+            self.lines,
         )
         net = self.flow.point(position)
         return here.openness(net, self.lines, self.gates.sliding)
@@ -268,17 +274,29 @@ class Span(eqx.Module):
         return time - (value - jax.lax.stop_gradient(value)) / rate
 
 
+def _with_dying(first: Array, slides: Array, near: Array, on: Array) -> Array:
+    """The first sites of a layer to cross, and the open ones of their units that are at
+    their kinks with them: where some slide already, the weights on what comes in may all
+    have come to 0 at once."""
+    units = jnp.any(first, axis=0, keepdims=True) & jnp.any(slides, axis=0, keepdims=True)
+    return first | (units & near & on)
+
+
 def out_of_range(sliding: Mask, openness: Sites) -> Mask:
     """The sliding sites whose gate has left the range between off and on."""
     return per_layer(lambda room: room < 0, room_in_range(sliding, openness))
 
 
 def room_in_range(sliding: Mask, openness: Sites) -> Sites:
-    """How far the gate of each sliding site is inside the range; ∞ at other sites."""
+    """How far the gate of each sliding site is inside the range; ∞ at other sites.
+
+    One at its end is let go: z stays at 0 without it, and held there it would keep units
+    below from opening for its sample.
+    """
 
     def room(slides: Array, o: Array) -> Array:
-        margin = jnp.finfo(o.dtype).eps ** _OPENNESS_POWER
-        return jnp.where(slides, margin + jnp.minimum(o, 1 - o), jnp.inf)
+        margin = _OPENNESS_ROUNDING * jnp.finfo(o.dtype).eps
+        return jnp.where(slides, jnp.minimum(o, 1 - o) - margin, jnp.inf)
 
     return per_layer(room, sliding, openness)
 
