@@ -71,7 +71,8 @@ class ExactKinks(AbstractSolver):
     each crossing and capture (the saltation matrix).
 
     Where the velocity is not unique (a start exactly on a kink that repels from both
-    sides), the gate is off, as ReLU's derivative at 0 has it.
+    sides), the gate is off, as ReLU's derivative at 0 has it. A unit all of whose weights
+    on what reaches it come to 0 at once stays there, as long as gates in range can hold it.
 
     Args:
         method: an explicit diffrax pair.

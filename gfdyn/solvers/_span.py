@@ -189,10 +189,9 @@ class Span(eqx.Module):
             return m <= 2 * slack(zl, slides, self.allowance.leeway)
 
         near = per_layer(on_kink, margins, self.gates.sliding, z)
+        on = standing(self.gates, z)
         closing = per_layer(
-            lambda n, o: n & o & ~jnp.any(o & ~n, axis=1, keepdims=True),
-            near,
-            standing(self.gates, z),
+            lambda n, o: n & o & ~jnp.any(o & ~n, axis=1, keepdims=True), near, on
         )
         above = jnp.zeros((len(z[0]), 1), bool)
         crossing = []
@@ -205,9 +204,8 @@ class Span(eqx.Module):
             found = found | jnp.any(c)
         lowest = smallest(tuple(beyond), margins)
         first = per_layer(lambda b, m: b & (m <= lowest), tuple(beyond), margins)
-        first = per_layer(
-            _with_dying, first, self.gates.sliding, near, standing(self.gates, z)
-        )
+        at_end = per_layer(jnp.logical_and, near, on)
+        first = per_layer(_with_dying, first, self.gates.sliding, at_end, closing)
         # Where the unit below that lets a sample through is about to close, z is 0 of that
         # sample alone.
         return per_layer(jnp.logical_and, self.lines.with_sharers(first), near)
@@ -274,12 +272,16 @@ class Span(eqx.Module):
         return time - (value - jax.lax.stop_gradient(value)) / rate
 
 
-def _with_dying(first: Array, slides: Array, near: Array, on: Array) -> Array:
-    """The first sites of a layer to cross, and the open ones of their units that are at
-    their kinks with them: where some slide already, the weights on what comes in may all
-    have come to 0 at once."""
+def _with_dying(first: Array, slides: Array, at_end: Array, closing: Array) -> Array:
+    """The first sites of a layer to cross, and those that come to their kinks with them.
+
+    Where a unit slides on some samples already, the weights on what comes in may all come
+    to 0, and with them z of all others. Where a unit above slides on a sample, that holds
+    the sum of all that let it through, and so all close at once.
+    """
     units = jnp.any(first, axis=0, keepdims=True) & jnp.any(slides, axis=0, keepdims=True)
-    return first | (units & near & on)
+    samples = jnp.any(first & closing, axis=1, keepdims=True)
+    return first | (at_end & units) | (closing & samples)
 
 
 def out_of_range(sliding: Mask, openness: Sites) -> Mask:
