@@ -58,6 +58,7 @@ ORDER = (
     "solvers._gates",
     "solvers._base",
     "solvers._adaptive",
+    "solvers._multipliers",
     "solvers._lines",
     "solvers._sliding",
     "solvers._runge_kutta",

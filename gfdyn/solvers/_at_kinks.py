@@ -7,10 +7,9 @@ from jaxtyping import Array, Bool
 
 from ._adaptive import Adaptive
 from ._correction import correction_of
-from ._gates import any_of, count, nowhere, per_layer, without
+from ._gates import any_of, constant, count, nowhere, per_layer, without
 from ._localisation import cut, first_event, outcome_of_cut
 from ._settle import Arrival, settle
-from ._sliding import constant
 from ._span import Outcome, Span
 
 

@@ -17,6 +17,7 @@ from ._gates import (
     Mask,
     Sites,
     any_of,
+    constant,
     drift,
     either,
     flipped,
@@ -34,7 +35,7 @@ from ._gates import (
     without,
 )
 from ._settle import Arrival, Settled
-from ._sliding import Motion, back_to_kinks, constant
+from ._sliding import Motion, back_to_kinks
 from ._span import CREEP, Outcome, Span
 
 

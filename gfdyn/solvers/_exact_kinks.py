@@ -18,6 +18,7 @@ from ._gates import (
     Mask,
     Sites,
     any_of,
+    constant,
     kink_sizes,
     live_gates,
     nowhere,
@@ -27,7 +28,7 @@ from ._gates import (
 )
 from ._lines import Lines, lines_of
 from ._runge_kutta import FixedGates, explicit_step
-from ._sliding import Motion, constant, motion
+from ._sliding import Motion, motion
 from ._span import Allowance, Outcome, Span, kinked_path
 
 

@@ -136,8 +136,8 @@ def awaiting(
         frozen = either(gates.frozen, waits)
         return GateState(on, without(gates.sliding, follows), frozen)
 
-    has_kinks_below = any_of(gates.sliding) | any_of(opening)
-    return jax.lax.cond(needed & has_kinks_below, look, lambda: gates)
+    at_kinks = any_of(gates.sliding) | any_of(opening)
+    return jax.lax.cond(needed & at_kinks, look, lambda: gates)
 
 
 class _OpeningGate(eqx.Module):
@@ -343,3 +343,9 @@ def zeros_at(x: Array, gates: GateState) -> Sites:
 def nonzero(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """x, 1 where it is 0: a divisor."""
     return jnp.where(x == 0, 1.0, x)
+
+
+def constant(tree: Any) -> Any:
+    """The same, without derivative."""
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+    return eqx.combine(jax.tree.map(jax.lax.stop_gradient, arrays), rest)

@@ -6,13 +6,13 @@ from ..flows import State
 from ._base import Scalar
 from ._gates import (
     GateState,
+    constant,
     flipped,
     nowhere,
     per_layer,
     preactivations,
 )
 from ._settle import Arrival, Settled
-from ._sliding import constant
 from ._span import Looks, Outcome, Span
 
 

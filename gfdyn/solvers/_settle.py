@@ -17,16 +17,19 @@ from ._gates import (
     any_of,
     awaiting,
     captured,
+    constant,
     either,
+    flipped,
     per_layer,
     preactivations,
     returning,
+    rounding_of,
     sliding_along,
     smallest,
     without,
 )
 from ._lines import Lines
-from ._sliding import Motion, back_to_kinks, constant, motion, z_rates
+from ._sliding import Motion, back_to_kinks, motion, z_rates
 from ._span import Span, out_of_range, release
 
 
@@ -85,8 +88,8 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
         tried, kept, undecided = carry.gates, carry.kept, carry.undecided
         deciding = any_of(undecided)
         lines = carry.lines.under(flow.point(position), tried, carry.motion.z)
-        held = GateState(tried.on, either(tried.sliding, kept), tried.frozen)
-        moved, cost = back_to_kinks(flow, position, held, lines, allowance.position)
+        pinned = GateState(tried.on, either(tried.sliding, kept), tried.frozen)
+        moved, cost = back_to_kinks(flow, position, pinned, lines, allowance.position)
         moved = flow.retract(moved)
         # Where a whole step has led back does not depend on the motion from there.
         moving = ~deciding | ~arrival.whole
@@ -102,10 +105,10 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
         z = preactivations(flow, moved, gates)
         sharers = lines.with_sharers(gates.sliding)
         gates = sliding_along(gates, sharers, z, allowance.leeway)
-        nu, one = carry.motion.nu, lines.one_of_each(gates.sliding)
+        nu, held = carry.motion.nu, lines.one_of_each(gates.sliding)
         here = jax.lax.cond(
             moving,
-            lambda: motion(flow, moved, gates, one, nu, allowance.gradient, lines),
+            lambda: motion(flow, moved, gates, held, nu, allowance.gradient, lines),
             lambda: eqx.tree_at(lambda m: m.cost, carry.motion, nothing),
         )
         cost = carry.cost + cost + here.cost + 1
@@ -125,9 +128,15 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
             # put on it.
             passing = per_layer(jnp.logical_and, span.stranded, slides)
             after, again = captured(gates, slides), any_of(slides) & ~arrival.whole
-            let_go = without(arrival.gates.sliding, after.sliding)
-            rest = per_layer(lambda g: g & again, let_go)
+            gone = without(arrival.gates.sliding, after.sliding)
+            rest = per_layer(lambda g: g & again, gone)
             return after, either(kept, passing), rest, jnp.asarray(False)
+
+        along = _closing_along(arrival, undecided, gates, z)
+
+        def close() -> tuple[GateState, Mask, Mask, Array]:
+            both = either(undecided, along)
+            return flipped(gates, along), kept, both, jnp.asarray(False)
 
         def let_go() -> tuple[GateState, Mask, Mask, Array]:
             some = per_layer(
@@ -139,7 +148,11 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
             return release(gates, some, openness), kept, undecided, ~any_of(some)
 
         in_order = arrival.whole | ~any_of(out)
-        decision = jax.lax.cond(deciding & in_order, catch, let_go)
+        decision = jax.lax.cond(
+            any_of(along),
+            close,
+            lambda: jax.lax.cond(deciding & in_order, catch, let_go),
+        )
         after, kept, undecided, in_range = constant(decision)
         return Settled(moved, after, lines, kept, here, undecided, in_range, cost)
 
@@ -177,6 +190,20 @@ def _parting(span: Span, opening: Mask) -> Mask:
     stays = per_layer(lambda s, a: s & ~a, slides, tuple(above))
     shared = span.lines.with_sharers(stays)
     return per_layer(lambda h, s, a: h & s & a, shared, slides, tuple(above))
+
+
+def _closing_along(arrival: Arrival, undecided: Mask, gates: GateState, z: Sites) -> Mask:
+    """The open sites that close at an event along with one of their sample, as a unit above
+    slides on it: that holds the sum of what lets the sample through."""
+
+    def along(crossed: Array, decide: Array, opened: Array, on: Array, zl: Array) -> Array:
+        closes = jnp.any(crossed & decide & ~on, axis=1, keepdims=True)
+        at_kink = jnp.abs(zl) <= rounding_of(zl)
+        return closes & opened & on & at_kink & ~arrival.whole
+
+    tried = arrival.gates
+    opened = per_layer(jnp.logical_and, tried.on, without(tried.frozen, tried.sliding))
+    return per_layer(along, arrival.crossed, undecided, opened, gates.on, z)
 
 
 def _uppermost(out: Mask) -> Mask:

@@ -205,7 +205,7 @@ class Span(eqx.Module):
         lowest = smallest(tuple(beyond), margins)
         first = per_layer(lambda b, m: b & (m <= lowest), tuple(beyond), margins)
         at_end = per_layer(jnp.logical_and, near, on)
-        first = per_layer(_with_dying, first, self.gates.sliding, at_end, closing)
+        first = per_layer(_with_unit, first, self.gates.sliding, at_end)
         # Where the unit below that lets a sample through is about to close, z is 0 of that
         # sample alone.
         return per_layer(jnp.logical_and, self.lines.with_sharers(first), near)
@@ -272,16 +272,12 @@ class Span(eqx.Module):
         return time - (value - jax.lax.stop_gradient(value)) / rate
 
 
-def _with_dying(first: Array, slides: Array, at_end: Array, closing: Array) -> Array:
-    """The first sites of a layer to cross, and those that come to their kinks with them.
-
-    Where a unit slides on some samples already, the weights on what comes in may all come
-    to 0, and with them z of all others. Where a unit above slides on a sample, that holds
-    the sum of all that let it through, and so all close at once.
-    """
+def _with_unit(first: Array, slides: Array, at_end: Array) -> Array:
+    """The first sites of a layer to cross, and those of their units that come to their
+    kinks with them: where a unit slides on some samples already, its weights on what comes
+    in may all come to 0."""
     units = jnp.any(first, axis=0, keepdims=True) & jnp.any(slides, axis=0, keepdims=True)
-    samples = jnp.any(first & closing, axis=1, keepdims=True)
-    return first | (at_end & units) | (closing & samples)
+    return first | (at_end & units)
 
 
 def out_of_range(sliding: Mask, openness: Sites) -> Mask:
