@@ -17,6 +17,7 @@ from ._gates import (
     Mask,
     Sites,
     any_of,
+    both,
     constant,
     drift,
     either,
@@ -155,7 +156,7 @@ def correction_of(span: Span, last: Mask, times: Sites) -> Correction:
         span.size,
         flipped(gates, last),
         last,
-        catchable=per_layer(jnp.logical_and, last, _holding(span, turned, times)),
+        catchable=both(last, _holding(span, turned, times)),
         whole=jnp.asarray(True),
     )
     return Correction(span, last, times, at, turned, arrival)

@@ -18,6 +18,7 @@ from ._gates import (
     Mask,
     Sites,
     any_of,
+    both,
     constant,
     kink_sizes,
     live_gates,
@@ -239,7 +240,7 @@ class ExactKinks(AbstractSolver):
         frozen = per_layer(matters, jumps, gates.sliding, has_kink)
         frozen = before.lines.with_sharers(frozen)
         frozen = without(frozen, before.lines.with_sharers(before.undecided))
-        sliding = per_layer(jnp.logical_and, gates.sliding, frozen)
+        sliding = both(gates.sliding, frozen)
         on = per_layer(
             lambda was, on, z: jnp.where(was, on, z > 0),
             gates.frozen,
@@ -330,7 +331,7 @@ def _after(
     def through_instant(now: Mask, old: Mask) -> Mask:
         return per_layer(lambda n, o: jnp.where(accepted, (n | o) & instant, o), now, old)
 
-    again = per_layer(jnp.logical_and, outcome.crossed, before.decided)
+    again = both(outcome.crossed, before.decided)
     return _KinkState(
         verdict.controller,
         kept,

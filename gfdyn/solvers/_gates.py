@@ -123,9 +123,9 @@ def awaiting(
         closed = GateState(without(gates.on, opening), gates.sliding, gates.frozen)
         norms = net.gradient_norms(x, values_of(net, standing(closed, z), x.dtype))
         asleep = per_layer(lambda n: n == 0, norms)
-        wakes = jnp.any(jnp.stack([jnp.any(o, axis=1) for o in opening]), axis=0)
+        wakes = samples_of(opening)[:, None]
         opens = per_layer(
-            lambda o, slides: jnp.where(wakes[:, None], o, slides), opening, gates.sliding
+            lambda o, slides: jnp.where(wakes, o, slides), opening, gates.sliding
         )
         follows = either(asleep, parting)
         held = _held(net, gates, zeros_at(x, gates))
@@ -209,19 +209,20 @@ def kink_sizes(
         return at.pullback(flow.cotangent(position, at.outputs), nu)[1]
 
     signal = jax.lax.cond(any_of(revived), reviving, lambda: signal)
+    return per_layer(lambda c, n: jnp.abs(c) * n, through_gates(net, signal), norms)
+
+
+def through_gates(net: AbstractNet, signal: Sites) -> Sites:
+    """What each gate that opens adds to the gradient along ∇z: (1 − slope) c."""
     return tuple(
-        abs(1 - sigma.slope) * jnp.abs(c) * n
-        for sigma, c, n in zip(net.activations, signal, norms, strict=True)
+        (1 - sigma.slope) * c for sigma, c in zip(net.activations, signal, strict=True)
     )
 
 
 def flips(net: AbstractNet, gates: GateState, signal: Sites) -> Sites:
     """What a flip of each gate adds to the gradient, along ∇z: ±(1 − slope) c."""
-    factors = (1 - sigma.slope for sigma in net.activations)
-    return tuple(
-        jnp.where(on, -factor, factor) * c
-        for factor, on, c in zip(factors, gates.on, signal, strict=True)
-    )
+    opened = through_gates(net, signal)
+    return per_layer(lambda on, c: jnp.where(on, -c, c), gates.on, opened)
 
 
 def flipped(gates: GateState, crossed: Mask) -> GateState:
@@ -303,6 +304,11 @@ def masked(mask: Mask, sites: Sites) -> Sites:
     return per_layer(lambda m, s: jnp.where(m, s, 0.0), mask, sites)
 
 
+def both(a: Mask, b: Mask) -> Mask:
+    """The sites in both masks."""
+    return per_layer(jnp.logical_and, a, b)
+
+
 def either(a: Mask, b: Mask) -> Mask:
     """The sites in at least one of the masks."""
     return per_layer(jnp.logical_or, a, b)
@@ -316,6 +322,11 @@ def without(a: Mask, b: Mask) -> Mask:
 def any_of(mask: Mask) -> Bool[Array, ""]:
     """Whether any site is in the mask."""
     return jnp.any(jnp.stack([jnp.any(m) for m in mask]))
+
+
+def samples_of(mask: Mask) -> Bool[Array, " samples"]:
+    """The samples of which any site is in the mask."""
+    return jnp.any(jnp.stack([jnp.any(m, axis=1) for m in mask]), axis=0)
 
 
 def count(mask: Mask) -> Array:

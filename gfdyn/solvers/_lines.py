@@ -21,7 +21,7 @@ from ..nets import (
     passing_alone,
     with_ratios,
 )
-from ._gates import GateState, Mask, Sites, any_of, nonzero, per_layer, standing
+from ._gates import GateState, Mask, Sites, any_of, both, nonzero, per_layer, standing
 
 
 class Lines(eqx.Module):
@@ -49,7 +49,7 @@ class Lines(eqx.Module):
 
     def leading(self, mask: Mask) -> Mask:
         """The mask with one site kept of those that share a kink wherever θ is."""
-        return per_layer(jnp.logical_and, mask, self.leaders)
+        return both(mask, self.leaders)
 
     def one_of_each(self, mask: Mask) -> Mask:
         """The mask with one site kept of those that share a kink: that with the largest z,

@@ -23,6 +23,7 @@ from ._gates import (
     linearise,
     masked,
     nonzero,
+    samples_of,
     standing,
     values_of,
 )
@@ -59,7 +60,7 @@ def on_few_rows(held: Mask, work: Callable[[Rows], Any]) -> Any:
     few = max(_FEWEST, int(_FEW * samples))
     if samples < 2 * few:
         return work(None)
-    involved = jnp.any(jnp.stack([jnp.any(h, axis=1) for h in held]), axis=0)
+    involved = samples_of(held)
 
     def on_some() -> Any:
         return work(jnp.nonzero(involved, size=few, fill_value=samples)[0])

@@ -11,15 +11,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
 from ._adaptive import held_while
+from ._base import Scalar
 from ._gates import GateState, Mask, Sites, per_layer
 from ._sliding import Motion, motion
-
-
-Scalar = Float[Array, ""]
 
 
 class Leg(eqx.Module):

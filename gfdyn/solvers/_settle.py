@@ -16,6 +16,7 @@ from ._gates import (
     Sites,
     any_of,
     awaiting,
+    both,
     captured,
     constant,
     either,
@@ -81,7 +82,7 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
     flow, allowance, crossed = span.flow, span.allowance, arrival.crossed
     position = arrival.state.position
     nothing = jnp.zeros_like(arrival.time)
-    opening = per_layer(jnp.logical_and, crossed, arrival.gates.on)
+    opening = both(crossed, arrival.gates.on)
     parting = _parting(span, opening)
 
     def attempt(carry: Settled) -> Settled:
@@ -93,7 +94,7 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
         moved = flow.retract(moved)
         # Where a whole step has led back does not depend on the motion from there.
         moving = ~deciding | ~arrival.whole
-        fresh = any_of(per_layer(jnp.logical_and, undecided, crossed))
+        fresh = any_of(both(undecided, crossed))
         gates = awaiting(
             flow,
             moved,
@@ -123,10 +124,10 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
                 lambda: z_rates(flow, moved, gates, here.velocity),
             )
             slides = lines.with_sharers(returning(gates, undecided, leads))
-            slides = per_layer(jnp.logical_and, slides, either(undecided, crossed))
+            slides = both(slides, either(undecided, crossed))
             # A stranded site that only passes its kink, back to where its gate is, is
             # put on it.
-            passing = per_layer(jnp.logical_and, span.stranded, slides)
+            passing = both(span.stranded, slides)
             after, again = captured(gates, slides), any_of(slides) & ~arrival.whole
             gone = without(arrival.gates.sliding, after.sliding)
             rest = per_layer(lambda g: g & again, gone)
@@ -135,8 +136,8 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
         along = _closing_along(arrival, undecided, gates, z)
 
         def close() -> tuple[GateState, Mask, Mask, Array]:
-            both = either(undecided, along)
-            return flipped(gates, along), kept, both, jnp.asarray(False)
+            pending = either(undecided, along)
+            return flipped(gates, along), kept, pending, jnp.asarray(False)
 
         def let_go() -> tuple[GateState, Mask, Mask, Array]:
             some = per_layer(
@@ -162,7 +163,7 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
         span.lines,
         kept=span.gates.sliding,
         motion=span.leg.motion,
-        undecided=per_layer(jnp.logical_and, crossed, arrival.catchable),
+        undecided=both(crossed, arrival.catchable),
         in_range=jnp.asarray(False),
         cost=nothing,
     )
@@ -202,7 +203,7 @@ def _closing_along(arrival: Arrival, undecided: Mask, gates: GateState, z: Sites
         return closes & opened & on & at_kink & ~arrival.whole
 
     tried = arrival.gates
-    opened = per_layer(jnp.logical_and, tried.on, without(tried.frozen, tried.sliding))
+    opened = both(tried.on, without(tried.frozen, tried.sliding))
     return per_layer(along, arrival.crossed, undecided, opened, gates.on, z)
 
 

@@ -27,6 +27,7 @@ from ._gates import (
     per_layer,
     preactivations,
     standing,
+    through_gates,
     values_of,
     without,
     zeros_at,
@@ -59,7 +60,7 @@ class Motion(eqx.Module):
 
     def openness(self, net: AbstractNet, lines: Lines, sliding: Mask) -> Sites:
         """The place of each sliding gate between off (0) and on (1)."""
-        jumps = _jumps_of(net, self.signal)
+        jumps = through_gates(net, self.signal)
         return lines.openness(sliding, self.nu, jumps, self.z)
 
 
@@ -140,7 +141,7 @@ def _through_sharers(
     """
 
     def below(_: Array, signal: Sites) -> Sites:
-        jumps = _jumps_of(net, signal)
+        jumps = through_gates(net, signal)
         openness = lines.openness(sliding, found.nu, jumps, at.z)
         shares = masked(sliding, per_layer(jnp.multiply, openness, jumps))
         return at.pullback(cotangent, shares)[1]
@@ -152,13 +153,6 @@ def _through_sharers(
     if not others:
         return found.signal
     return jax.lax.cond(any_of(others), shared, lambda: found.signal)
-
-
-def _jumps_of(net: AbstractNet, signal: Sites) -> Sites:
-    """What each gate that opens adds to the gradient along ∇z."""
-    return tuple(
-        (1 - sigma.slope) * c for sigma, c in zip(net.activations, signal, strict=True)
-    )
 
 
 def gate_values(flow: AbstractFlow, position: Any, gates: GateState, lines: Lines) -> Sites:

@@ -15,6 +15,7 @@ from ._gates import (
     Mask,
     Sites,
     any_of,
+    both,
     masked,
     per_layer,
     preactivations,
@@ -204,11 +205,11 @@ class Span(eqx.Module):
             found = found | jnp.any(c)
         lowest = smallest(tuple(beyond), margins)
         first = per_layer(lambda b, m: b & (m <= lowest), tuple(beyond), margins)
-        at_end = per_layer(jnp.logical_and, near, on)
+        at_end = both(near, on)
         first = per_layer(_with_unit, first, self.gates.sliding, at_end)
         # Where the unit below that lets a sample through is about to close, z is 0 of that
         # sample alone.
-        return per_layer(jnp.logical_and, self.lines.with_sharers(first), near)
+        return both(self.lines.with_sharers(first), near)
 
     def first_crossing(self, looks: Looks) -> Scalar:
         """The time of the first crossing, `size` if there is none."""
@@ -301,7 +302,7 @@ def room_in_range(sliding: Mask, openness: Sites) -> Sites:
 
 def release(gates: GateState, out: Mask, openness: Sites) -> GateState:
     """The gates with some sliding ones let go, to the side where they stand."""
-    out = per_layer(jnp.logical_and, out, gates.sliding)
+    out = both(out, gates.sliding)
     on = per_layer(lambda r, o, g: jnp.where(r, o > 0.5, g), out, openness, gates.on)
     return GateState(on, without(gates.sliding, out), gates.frozen)
 
