@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from .flows import AbstractFlow
 
@@ -24,11 +24,14 @@ class Certificate(eqx.Module):
             localized escape flow.
         balance_drift: the largest drift of a conserved quantity, over the largest ‖θ‖².
         risk_increase: the largest rise of the risk over one accepted step.
+        choices: at how many points the flow is not unique: a kink along which a neuron
+            slides turned from attracting to repelling, and either side could follow.
     """
 
     energy_residual: Scalar
     balance_drift: Scalar
     risk_increase: Scalar
+    choices: Int[Array, "*batch"] | int = 0
 
 
 class Ledger(eqx.Module):
@@ -103,8 +106,11 @@ def _rise(before: Scalar, after: Scalar) -> Scalar:
     return jnp.where(rose, after - jnp.where(rose, before, 0.0), 0.0)
 
 
-def close_ledger(ledger: Ledger, dissipated: Scalar) -> Certificate:
-    """The certificate of a trajectory that dissipated this much energy."""
+def close_ledger(
+    ledger: Ledger, dissipated: Scalar, choices: Int[Array, ""] | None = None
+) -> Certificate:
+    """The certificate of a trajectory that dissipated this much energy, and met so many
+    choices."""
     change = ledger.initial_energy - ledger.energy
     scale = jnp.maximum(jnp.abs(ledger.initial_energy), jnp.abs(ledger.energy))
     scale = jnp.where(scale > 0, scale, 1.0)
@@ -112,4 +118,5 @@ def close_ledger(ledger: Ledger, dissipated: Scalar) -> Certificate:
         energy_residual=jnp.abs(change - dissipated) / scale,
         balance_drift=ledger.drift,
         risk_increase=ledger.largest_rise,
+        choices=jnp.zeros((), jnp.int32) if choices is None else choices,
     )

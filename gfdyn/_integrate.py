@@ -27,8 +27,9 @@ from ._saving import (
 )
 from ._time import MAX_CHANGE, NODES, TimeRate, fit_time_rate
 from .flows import AbstractFlow, State
+from .kinks import live_gates
 from .nets import AbstractNet
-from .solvers import AbstractSolver, Events, Step, live_gates, no_events
+from .solvers import AbstractSolver, Events, Step, no_events
 from .stopping import AbstractStop, Observation
 
 
@@ -51,6 +52,8 @@ class Counters(eqx.Module):
     consecutive_nonfinite: Count
     consecutive_instant: Count
     events: Events
+    # Points at which another regime was as right
+    choices: Count
 
 
 class Progress(eqx.Module):
@@ -130,7 +133,7 @@ def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
             ledger=ledger,
             stop_memories=tuple(condition.init(dtype) for condition in task.stop),
             met=jnp.asarray(-1, jnp.int32),
-            counters=Counters(zero, zero, zero, zero, zero, no_events()),
+            counters=Counters(zero, zero, zero, zero, zero, no_events(), zero),
             saves=saves,
             log=log,
             result=choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
@@ -189,7 +192,9 @@ def finish(task: Task, progress: Progress) -> tuple[Saves, Certificate]:
             lambda a, b: jnp.where(progress.time > last, a, b), with_end, saves
         )
         saves = blank_unwritten(saves)
-    return saves, close_ledger(progress.ledger, progress.state.dissipated)
+    return saves, close_ledger(
+        progress.ledger, progress.state.dissipated, progress.counters.choices
+    )
 
 
 def _attempt(task: Task, p: Progress) -> Progress:
@@ -228,9 +233,13 @@ def _attempt(task: Task, p: Progress) -> Progress:
             step.events,
             p.counters.events,
         ),
+        p.counters.choices + jnp.where(accepted, step.choices, 0),
     )
     lost = accepted & ~step.converged
-    result, done = _outcome(task, moved, counters, stalled, lost, last & accepted)
+    undecided = accepted & ~step.verified
+    result, done = _outcome(
+        task, moved, counters, stalled, lost, undecided, last & accepted
+    )
     next_size = jax.lax.stop_gradient(jnp.minimum(step.next_size, moved.size))
     return eqx.tree_at(
         lambda q: (q.size, q.solver_state, q.counters, q.saves, q.result, q.done),
@@ -359,6 +368,7 @@ def _outcome(
     counters: Counters,
     stalled: Array,
     lost: Array,
+    undecided: Array,
     arrived: Array,
 ) -> tuple[Any, Array]:
     """How the solve stands after an attempt, and whether it is over."""
@@ -373,6 +383,7 @@ def _outcome(
         (exhausted, RESULTS.max_steps_reached),
         (nonfinite, RESULTS.nonfinite_state),
         (lost, RESULTS.projection_failed),
+        (undecided, RESULTS.no_regime),
         (counters.consecutive_instant > _MAX_INSTANT, RESULTS.event_cascade),
         (stalled, RESULTS.time_stalled),
         ((stalled | nonfinite) & exploding, RESULTS.blew_up),

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .flows import AbstractFlow
-from .solvers import GateChanges, GateState, Step, gate_values, lines_of, live_gates
+from .kinks import GateState, gate_values, lines_of, live_gates
+from .solvers import GateChanges, Step
 
 
 Scalar = Float[Array, ""]

@@ -127,6 +127,7 @@ def _attributes(traj: Any) -> dict[str, Any]:
     attributes |= {name: int(value) for name, value in traj.stats.items()}
     for name in ("energy_residual", "balance_drift", "risk_increase"):
         attributes[name] = float(getattr(traj.certificate, name))
+    attributes["choices"] = int(traj.certificate.choices)
     return attributes
 
 

@@ -31,6 +31,13 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "duplicate samples: merge these, use float64, or loosen rtol, so that fewer gates "
         "matter."
     )
+    no_regime = (
+        "No regime was found in which the flow goes on: at a kink, neither what was "
+        "proposed nor what gradient descent blown up there settles in was right, or more "
+        "neurons slide at once than there are places for. Perturb the initialisation or "
+        "the data a little, use float64, or loosen rtol, so that fewer gates matter; "
+        "gf.solvers.ExactKinks(verified=False) goes on unverified."
+    )
     event_cascade = (
         "Events followed upon each other a thousand times without time passing, as where "
         "many neurons reach 0 together. Loosen rtol, so that they are crossed at once, or "
@@ -76,6 +83,7 @@ _NAMES = (
     "blew_up",
     "nonfinite_state",
     "projection_failed",
+    "no_regime",
     "event_cascade",
     "collapsed",
     "interrupted",

@@ -10,7 +10,8 @@ from jaxtyping import Array, Float, Int
 
 from ._time import TimeRate
 from .flows import AbstractFlow
-from .solvers import GateState, Step
+from .kinks import GateState
+from .solvers import Step
 
 
 Scalar = Float[Array, ""]

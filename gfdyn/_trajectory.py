@@ -53,7 +53,8 @@ class Trajectory(eqx.Module):
             `num_crossings`, `num_slides`, `num_releases`.
         result: how it ended, one of `gf.RESULTS`.
         stop_index: which stop condition was met, −1 for none.
-        certificate: three numbers that vanish for the exact flow.
+        certificate: three numbers that vanish for the exact flow, and how often it was
+            not unique.
         kinks: what was asked for by `kinks`, None otherwise.
         checkpoint: of a descent, the state from which `gf.descend` goes on.
     """
@@ -272,6 +273,11 @@ def _summary(traj: Trajectory) -> str:
         lines.append(
             f"  kinks            {stats['num_crossings']} crossings, "
             f"{stats['num_slides']} slides, {stats['num_releases']} releases"
+        )
+    if choices := int(certificate.choices):
+        lines.append(
+            f"  choices          {choices}: a kink along which a neuron slides turned from "
+            "attracting to repelling; either side may follow, the closed one was taken"
         )
     if not certificate.energy_residual <= _SUSPICIOUS_RESIDUAL:
         lines.append(

@@ -12,6 +12,7 @@ from fixtures import distance
 
 import gfdyn as gf
 from gfdyn._serialise import decode, encode
+from gfdyn.kinks import lines_of
 from gfdyn.nets import (
     conv,
     dense,
@@ -23,7 +24,6 @@ from gfdyn.nets import (
     resnet_identity,
     sequential,
 )
-from gfdyn.solvers import lines_of
 
 
 LEAKY = "leaky_relu(0.1)"

@@ -13,8 +13,7 @@ from fixtures import all_active, distance, float_dtypes, linear_problem, sliding
 from jaxtyping import Array
 
 import gfdyn as gf
-from gfdyn.solvers import GateState, lines_of
-from gfdyn.solvers._sliding import motion
+from gfdyn.kinks import GateState, lines_of, motion
 
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))

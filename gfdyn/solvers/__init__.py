@@ -9,6 +9,3 @@ from ._base import (
     no_events as no_events,
 )
 from ._exact_kinks import ExactKinks as ExactKinks
-from ._gates import GateState as GateState, live_gates as live_gates
-from ._lines import lines_of as lines_of
-from ._sliding import gate_values as gate_values

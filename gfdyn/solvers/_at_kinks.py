@@ -5,10 +5,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from ..kinks import any_of, constant, count, per_layer, without
 from ._adaptive import Adaptive
 from ._correction import correction_of
-from ._gates import any_of, constant, count, nowhere, per_layer, without
 from ._localisation import cut, first_event, outcome_of_cut
+from ._located import step_without_events
 from ._settle import Arrival, settle
 from ._span import Outcome, Span
 
@@ -34,7 +35,7 @@ def at_kinks(
     looks = span.looks()
     last, times = span.beyond(looks)
     met = any_of(per_layer(lambda t: t > 0, times)) | any_of(span.gates.sliding)
-    smooth = _smooth(span)
+    smooth = step_without_events(span)
 
     def kinked() -> Outcome:
         correction = correction_of(span, last, times)
@@ -77,22 +78,3 @@ def at_kinks(
     outcome = jax.lax.cond(accepted & met, kinked, lambda: smooth)
     # The looks for kinks are forward passes.
     return eqx.tree_at(lambda o: o.cost, outcome, outcome.cost + 1)
-
-
-def _smooth(span: Span) -> Outcome:
-    """A step that meets no kinks."""
-    end, gates = span.leg.end, span.gates
-    return Outcome(
-        accepted=jnp.asarray(True),
-        size=span.size,
-        factor=jnp.full_like(span.size, jnp.inf),
-        state=eqx.tree_at(lambda s: s.position, end, span.flow.retract(end.position)),
-        gates=gates,
-        lines=span.lines,
-        motion=span.leg.motion,
-        since=per_layer(jnp.zeros_like, span.first.z),
-        mean_since=jnp.zeros_like(span.size),
-        crossed=nowhere(gates),
-        stranded=nowhere(gates),
-        cost=jnp.zeros_like(span.size),
-    )

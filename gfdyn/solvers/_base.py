@@ -5,14 +5,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from ..flows import AbstractFlow, State
+from ..kinks import GateState, Mask, Scalar, Sites, count, per_layer, without
 from ..nets import AbstractNet
-from ._gates import GateState, Mask, Sites, count, per_layer, without
-
-
-Scalar = Float[Array, ""]
 
 
 class Events(eqx.Module):
@@ -97,6 +94,10 @@ class Step(eqx.Module):
     num_field_evaluations: Int[Array, ""]
     # None where gates are not followed
     changes: GateChanges | None = None
+    # Whether the regime from there on is known to be right, and at how many points before
+    # it another was as right
+    verified: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
+    choices: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(0, jnp.int32))
 
     def gates_at(self, left: Scalar) -> GateState:
         """The gates when so much of the step is left."""

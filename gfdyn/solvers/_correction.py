@@ -8,15 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
-from ..nets import AbstractNet, norm
-from ._adaptive import Adaptive
-from ._base import Scalar
-from ._gates import (
+from ..kinks import (
     GateState,
     Linearisation,
     Mask,
+    Motion,
     Sites,
     any_of,
+    back_to_kinks,
     both,
     constant,
     drift,
@@ -35,8 +34,10 @@ from ._gates import (
     values_of,
     without,
 )
+from ..nets import AbstractNet, norm
+from ._adaptive import Adaptive
+from ._base import Scalar
 from ._settle import Arrival, Settled
-from ._sliding import Motion, back_to_kinks
 from ._span import CREEP, Outcome, Span
 
 
@@ -138,6 +139,8 @@ class Correction(eqx.Module):
             stranded=back.stranded,
             # The linearisation, three ways back through it, a look at z
             cost=settled.cost + 3,
+            choices=jnp.asarray(0, jnp.int32),
+            verified=jnp.asarray(True),
         )
 
 

@@ -9,27 +9,31 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
-from ..nets import AbstractNet, norm
-from ._adaptive import Adaptive, Verdict
-from ._at_kinks import at_kinks
-from ._base import AbstractSolver, GateChanges, Scalar, Step
-from ._gates import (
+from ..kinks import (
     GateState,
+    Lines,
     Mask,
+    Motion,
     Sites,
     any_of,
     both,
     constant,
     kink_sizes,
+    lines_of,
     live_gates,
+    motion,
     nowhere,
     per_layer,
+    slots_of,
     without,
     zeros_at,
 )
-from ._lines import Lines, lines_of
+from ..nets import AbstractNet, norm
+from ._adaptive import Adaptive, Verdict
+from ._at_kinks import at_kinks
+from ._base import AbstractSolver, GateChanges, Scalar, Step
+from ._located import to_first_event
 from ._runge_kutta import FixedGates, explicit_step
-from ._sliding import Motion, motion
 from ._span import Allowance, Outcome, Span, kinked_path
 
 
@@ -80,16 +84,24 @@ class ExactKinks(AbstractSolver):
         method: an explicit diffrax pair.
         rtol: relative tolerance per step, as in `Adaptive`.
         atol: absolute tolerance per step, as in `Adaptive`.
+        verified: whether to go on, in networks of up to 4096 gates, only in regimes that
+            are verified to be local minima of what gradient descent descends at a kink:
+            right where the sides alone decide wrongly (see `gfdyn.kinks`), as on some deep
+            networks. Points at which the flow is not unique are counted in
+            `certificate.choices`. For gradient flows; an `EscapeFlow` that comes to rest
+            may end in `no_regime`.
     """
 
     steps: Adaptive
     loop_kind: str
+    verified: bool = eqx.field(static=True)
 
     def __init__(
         self,
         rtol: float | Scalar = 1e-6,
         atol: float | Scalar = 1e-12,
         method: dfx.AbstractSolver | None = None,
+        verified: bool = False,
     ):
         """Choose the tolerances and the method.
 
@@ -104,6 +116,7 @@ class ExactKinks(AbstractSolver):
                 "Runge-Kutta pair; use diffrax.Tsit5(), Dopri5() or Dopri8()."
             )
         self.loop_kind = "checkpointed"
+        self.verified = verified
 
     def init(
         self, flow: AbstractFlow, state: State, dt0: Scalar | None
@@ -166,6 +179,7 @@ class ExactKinks(AbstractSolver):
         gates = self._freeze(net, horizon, jumps, before)
         held = before.lines.one_of_each(gates.sliding)
         small = _is_small(gates)
+        verifying = self.verified and small
         allowance = self._allowance(flow, net, size, small, before)
 
         def around(position: Any) -> State:
@@ -176,7 +190,14 @@ class ExactKinks(AbstractSolver):
         longest = self.steps.longest_coast(flow, state, before.motion.velocity, around)
         coasting = (size <= longest) & ~any_of(gates.sliding)
         field = FixedGates(
-            flow, gates, held, before.nu_rate, small, coasting, allowance.gradient
+            flow,
+            gates,
+            held,
+            before.nu_rate,
+            small,
+            coasting,
+            allowance.gradient,
+            slots_of(gates.sliding) if verifying else None,
         )
         method: Any = self.steps.method
         leg = explicit_step(method, field, state, before.motion, size)
@@ -194,9 +215,12 @@ class ExactKinks(AbstractSolver):
             jumps,
             before.stranded,
         )
-        outcome = at_kinks(
-            span, verdict.accepted, self.steps, before.pressed, small, self.loop_kind
-        )
+        if verifying:
+            outcome = to_first_event(span, verdict.accepted)
+        else:
+            outcome = at_kinks(
+                span, verdict.accepted, self.steps, before.pressed, small, self.loop_kind
+            )
         next_size = jnp.minimum(verdict.next_size, size * outcome.factor)
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
         accepted = verdict.accepted & outcome.accepted
@@ -204,6 +228,8 @@ class ExactKinks(AbstractSolver):
             accepted=accepted,
             finite=verdict.finite,
             converged=outcome.motion.converged,
+            verified=outcome.verified,
+            choices=outcome.choices,
             size=jnp.where(accepted, outcome.size, size),
             next_size=jax.lax.stop_gradient(next_size),
             state=outcome.state,
@@ -220,7 +246,14 @@ class ExactKinks(AbstractSolver):
         flow, position, here = constant((flow, position, before.motion))
         reach = horizon * norm(flow.point(here.velocity.position))
         sizes = kink_sizes(
-            flow, position, here.z, here.signal, here.nu, before.gates, reach
+            flow,
+            position,
+            here.z,
+            here.signal,
+            here.nu,
+            before.gates,
+            reach,
+            at_rest=self.verified,
         )
         gain = flow.gain(here.gradient)
         return constant(per_layer(lambda s: gain * s, sizes))

@@ -3,8 +3,7 @@
 import jax.numpy as jnp
 
 from ..flows import State
-from ._base import Scalar
-from ._gates import (
+from ..kinks import (
     GateState,
     constant,
     flipped,
@@ -12,6 +11,7 @@ from ._gates import (
     per_layer,
     preactivations,
 )
+from ._base import Scalar
 from ._settle import Arrival, Settled
 from ._span import Looks, Outcome, Span
 
@@ -61,4 +61,6 @@ def outcome_of_cut(span: Span, arrival: Arrival, settled: Settled) -> Outcome:
         crossed=arrival.crossed,
         stranded=nowhere(span.gates),
         cost=1 + settled.cost + _SEARCH_COST,
+        choices=jnp.asarray(0, jnp.int32),
+        verified=jnp.asarray(True),
     )

@@ -14,10 +14,9 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
+from ..kinks import GateState, Mask, Motion, Sites, Slots, motion, motion_along, per_layer
 from ._adaptive import held_while
 from ._base import Scalar
-from ._gates import GateState, Mask, Sites, per_layer
-from ._sliding import Motion, motion
 
 
 class Leg(eqx.Module):
@@ -50,9 +49,13 @@ class FixedGates(eqx.Module):
     solving: bool = eqx.field(static=True)
     coasting: Bool[Array, ""]
     tolerance: Scalar
+    # The places of sliding sites, where dense algebra over them is to solve
+    slots: Slots | None = None
 
     def motion(self, position: Any, guess: Sites) -> Motion:
         """The motion at a stage, from a guess of the multipliers."""
+        if self.slots is not None:
+            return motion_along(self.flow, position, self.gates, self.slots)
         return motion(
             self.flow,
             position,

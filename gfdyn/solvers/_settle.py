@@ -9,18 +9,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..flows import State
-from ._base import Scalar
-from ._gates import (
+from ..kinks import (
     GateState,
+    Lines,
     Mask,
+    Motion,
     Sites,
     any_of,
     awaiting,
+    back_to_kinks,
     both,
     captured,
     constant,
     either,
     flipped,
+    motion,
     per_layer,
     preactivations,
     returning,
@@ -28,9 +31,9 @@ from ._gates import (
     sliding_along,
     smallest,
     without,
+    z_rates,
 )
-from ._lines import Lines
-from ._sliding import Motion, back_to_kinks, motion, z_rates
+from ._base import Scalar
 from ._span import Span, out_of_range, release
 
 

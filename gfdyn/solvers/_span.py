@@ -5,18 +5,19 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..flows import AbstractFlow, State
-from ._base import Scalar
-from ._first_time import Bracket, first_part, first_time
-from ._gates import (
+from ..kinks import (
     GateState,
+    Lines,
     Mask,
+    Motion,
     Sites,
     any_of,
     both,
     masked,
+    motion,
     per_layer,
     preactivations,
     slack,
@@ -24,9 +25,9 @@ from ._gates import (
     standing,
     without,
 )
-from ._lines import Lines
+from ._base import Scalar
+from ._first_time import Bracket, first_part, first_time
 from ._runge_kutta import Leg
-from ._sliding import Motion, motion
 
 
 # The margins at the ends of the parts of a step, its start among them, layer by layer
@@ -70,6 +71,9 @@ class Outcome(eqx.Module):
     stranded: Mask
     # In field evaluations
     cost: Scalar
+    # Kinks that have turned from attracting to repelling; whether the regime is verified
+    choices: Int[Array, ""]
+    verified: Bool[Array, ""]
 
 
 class KinkedPath(eqx.Module):

@@ -13,11 +13,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..flows import AbstractFlow
 from ..nets import AbstractNet, in_layers, in_one_row
-from ._base import Scalar
-from ._gates import (
+from ._sites import (
     GateState,
     Linearisation,
     Mask,
+    Scalar,
     Sites,
     constant,
     linearise,

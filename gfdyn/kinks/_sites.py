@@ -16,6 +16,7 @@ from ..flows import AbstractFlow
 from ..nets import AbstractNet, PiecewiseLinear
 
 
+Scalar = Float[Array, ""]
 Sites = tuple[Float[Array, "samples _"], ...]
 Mask = tuple[Bool[Array, "samples _"], ...]
 
@@ -183,13 +184,15 @@ def kink_sizes(
     nu: Sites,
     gates: GateState,
     reach: Array,
+    at_rest: bool = False,
 ) -> Sites:
     """How far the gradient jumps where each gate flips, ‖(1 − slope) c_a ∂z_a/∂θ‖, with
     sliding gates open.
 
     A sample that hardly any unit of some layer lets through has next to no z in the layers
     above, and lets no signal down. That changes at once where a unit opens: gates there
-    that parameters moving by `reach` could then open count as on for the signal.
+    that parameters moving by `reach` could then open count as on for the signal. So do, if
+    `at_rest`, those that wait at z = 0 for a sliding one below to open.
     """
     net, x = flow.point(position), flow.problem.data.x
     on = either(standing(gates, z), gates.sliding)
@@ -197,7 +200,7 @@ def kink_sizes(
     norms = net.gradient_norms(x, values)
     open_norms = net.gradient_norms(x, tuple(jnp.ones_like(v) for v in values))
     revived = tuple(
-        ~o & (n < _DEAD * full) & (zl > -reach * full)
+        ~o & ((n < _DEAD * full) | (at_rest & (zl == 0))) & (zl > -reach * full)
         for o, n, full, zl in zip(on, norms, open_norms, z, strict=True)
     )
 

@@ -11,15 +11,18 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
 from ..nets import AbstractNet
-from ._base import Scalar
-from ._gates import (
+from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
+from ._shared import Lines
+from ._sites import (
     GateState,
     Linearisation,
     Mask,
+    Scalar,
     Sites,
     any_of,
     linearise,
@@ -32,8 +35,7 @@ from ._gates import (
     without,
     zeros_at,
 )
-from ._lines import Lines
-from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
+from ._tangent import Slots, gram_of, holding, normals_of
 
 
 # Relative to the diagonal. On the way to the kinks, directions in which they differ by
@@ -123,6 +125,65 @@ def motion(
         cost=found.cost,
         converged=found.converged,
     )
+
+
+def motion_along(
+    flow: AbstractFlow, position: Any, gates: GateState, slots: Slots
+) -> Motion:
+    """The same for few sliding sites, by dense algebra over them."""
+    net, x = flow.point(position), flow.problem.data.x
+    at = linearise(net, x, gates)
+    cotangent = flow.cotangent(position, at.outputs)
+    nothing = zeros_at(x, gates)
+
+    def free() -> tuple[AbstractNet, Sites, Sites]:
+        return *at.pullback(cotangent, nothing), nothing
+
+    def held() -> tuple[AbstractNet, Sites, Sites]:
+        gradient, _ = at.pullback(cotangent, nothing)
+        moves = flow.assemble(position, at.outputs, gradient).position
+        normals, sizes = _unit_normals(net, x, gates, slots)
+        rate = normals @ ravel_pytree(flow.point(moves))[0]
+        gram = flow.gain(gradient) * gram_of(normals, slots.present)
+        nu = slots.write(holding(gram, slots.present, rate) / sizes, nothing)
+        return *at.pullback(cotangent, nu), nu
+
+    gradient, signal, nu = jax.lax.cond(any_of(gates.sliding), held, free)
+    return Motion(
+        velocity=flow.assemble(position, at.outputs, gradient),
+        gradient=gradient,
+        outputs=at.outputs,
+        z=at.z,
+        signal=signal,
+        nu=nu,
+        cost=jnp.zeros((), x.dtype),
+        converged=jnp.asarray(True),
+    )
+
+
+def back_along(flow: AbstractFlow, position: Any, gates: GateState, slots: Slots) -> Any:
+    """The nearest position at which z = 0 at some sites, to first order."""
+    net, x = flow.point(position), flow.problem.data.x
+
+    def project() -> AbstractNet:
+        normals, sizes = _unit_normals(net, x, gates, slots)
+        z = slots.read(preactivations(flow, position, gates)) / sizes
+        nu = holding(gram_of(normals, slots.present), slots.present, z, _DAMPING**0.5)
+        flat, unravel = ravel_pytree(net)
+        return unravel(flat - nu @ normals)
+
+    moved = jax.lax.cond(jnp.any(slots.present), project, lambda: net)
+    return flow.with_point(position, moved)
+
+
+def _unit_normals(
+    net: AbstractNet, x: Array, gates: GateState, slots: Slots
+) -> tuple[Array, Array]:
+    """The unit normals of kinks, 0 where there is none, and the lengths of ∂z/∂θ."""
+    normals = normals_of(net, x, gates, slots).normals
+    squares = jnp.sum(normals**2, axis=1)
+    sizes = jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
+    return normals / sizes[:, None], sizes
 
 
 def _through_sharers(

@@ -21,7 +21,7 @@ from ..nets import (
     passing_alone,
     with_ratios,
 )
-from ._gates import GateState, Mask, Sites, any_of, both, nonzero, per_layer, standing
+from ._sites import GateState, Mask, Sites, any_of, both, nonzero, per_layer, standing
 
 
 class Lines(eqx.Module):

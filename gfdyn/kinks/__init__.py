@@ -1,0 +1,62 @@
+"""Where pre-activations are 0: sites, regimes, and the velocity along kinks."""
+
+from ._regime import (
+    OFF as OFF,
+    ON as ON,
+    SLIDING as SLIDING,
+    Decision as Decision,
+    KinkRegime as KinkRegime,
+    decide as decide,
+    regime as regime,
+)
+from ._shared import Lines as Lines, lines_of as lines_of
+from ._sites import (
+    GateState as GateState,
+    Linearisation as Linearisation,
+    Mask as Mask,
+    Scalar as Scalar,
+    Sites as Sites,
+    any_of as any_of,
+    awaiting as awaiting,
+    both as both,
+    captured as captured,
+    constant as constant,
+    count as count,
+    drift as drift,
+    either as either,
+    flipped as flipped,
+    flips as flips,
+    kink_sizes as kink_sizes,
+    linearise as linearise,
+    live_gates as live_gates,
+    masked as masked,
+    nonzero as nonzero,
+    nowhere as nowhere,
+    per_layer as per_layer,
+    preactivations as preactivations,
+    returning as returning,
+    rounding_of as rounding_of,
+    slack as slack,
+    sliding_along as sliding_along,
+    smallest as smallest,
+    standing as standing,
+    through_gates as through_gates,
+    values_of as values_of,
+    without as without,
+    zeros_at as zeros_at,
+)
+from ._sliding import (
+    Motion as Motion,
+    back_along as back_along,
+    back_to_kinks as back_to_kinks,
+    gate_values as gate_values,
+    motion as motion,
+    motion_along as motion_along,
+    z_rates as z_rates,
+)
+from ._tangent import (
+    Slots as Slots,
+    TangentNetwork as TangentNetwork,
+    slots_of as slots_of,
+    tangent_network as tangent_network,
+)

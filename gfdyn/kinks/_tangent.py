@@ -1,0 +1,232 @@
+"""The network blown up at a point: what is left of it are the sites at their kinks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int
+
+from ..flows import AbstractFlow
+from ..nets import AbstractNet, in_layers, in_one_row
+from ._sites import GateState, HeldGate, Mask, Scalar, constant, linearise, through_gates
+
+
+# So many sites at kinks are looked at together: in networks of up to so many sites.
+_SLOTS = ((512, 32), (1024, 64), (4096, 128))
+# Places are worked on in blocks, those of which all are empty not at all.
+_BLOCK = 16
+
+
+class Slots(eqx.Module):
+    """A fixed number of places for sites, counted in one row through the layers."""
+
+    site: Int[Array, " slots"]
+    present: Bool[Array, " slots"]
+    sample: Int[Array, " slots"]
+    # Of the sample's units in all hidden layers
+    unit: Int[Array, " slots"]
+    # Whether there were more sites than places
+    overflow: Bool[Array, ""]
+
+    def read(self, sites: tuple[Array, ...]) -> Array:
+        """The values at these sites, those of empty places arbitrary."""
+        return in_one_row(sites)[self.site]
+
+    def write(self, values: Array, sites: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Values over all sites with those of these replaced."""
+        row = in_one_row(sites)
+        where = jnp.where(self.present, self.site, len(row))
+        return in_layers(row.at[where].set(values, mode="drop"), sites)
+
+    def mask(self, chosen: Bool[Array, " slots"], like: Mask) -> Mask:
+        """The chosen ones of these sites."""
+        nowhere = tuple(jnp.zeros_like(m) for m in like)
+        return self.write(chosen, nowhere)
+
+
+def capacity_of(mask: Mask) -> int:
+    """How many places there are for the sites of a network."""
+    sites = sum(m.size for m in mask)
+    places = next((n for most, n in _SLOTS if sites <= most), _SLOTS[-1][1])
+    return _BLOCK * -(-min(sites, places) // _BLOCK)
+
+
+def slots_of(mask: Mask) -> Slots:
+    """Places for the sites of a mask."""
+    row, capacity = in_one_row(mask), capacity_of(mask)
+    (site,) = jnp.nonzero(row, size=capacity, fill_value=len(row))
+    present = site < len(row)
+    site = jnp.minimum(site, len(row) - 1)
+    before, of_sample, of_unit = 0, [], []
+    for m in mask:
+        sample, unit = np.divmod(np.arange(m.size), max(m.shape[1], 1))
+        of_sample.append(sample)
+        of_unit.append(before + unit)
+        before += m.shape[1]
+    return Slots(
+        site,
+        present,
+        jnp.asarray(np.concatenate(of_sample))[site],
+        jnp.asarray(np.concatenate(of_unit))[site],
+        jnp.sum(row) > capacity,
+    )
+
+
+def by_block(function: Callable[..., Any], *rows: Array) -> Any:
+    """A function of some places, the last row whether they are taken, block by block; 0
+    where none is."""
+    blocks = [r.reshape(-1, _BLOCK, *r.shape[1:]) for r in rows]
+    shapes = jax.eval_shape(function, *(b[0] for b in blocks))
+    empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+    def block(_: None, parts: tuple[Array, ...]) -> tuple[None, Any]:
+        taken = jnp.any(parts[-1])
+        return None, jax.lax.cond(taken, lambda: function(*parts), lambda: empty)
+
+    _, found = jax.lax.scan(block, None, tuple(blocks))
+    return jax.tree.map(lambda f: f.reshape(-1, *f.shape[2:]), found)
+
+
+def gram_of(normals: Array, present: Array) -> Array:
+    """⟨n_a, n_b⟩."""
+    return by_block(lambda n, _: n @ normals.T, normals, present)
+
+
+class Normals(eqx.Module):
+    """∂z/∂θ of some sites, and what arrives at others of what they pass."""
+
+    normals: Float[Array, "slots parameters"]
+    passed: Float[Array, "slots slots"]
+
+
+def normals_of(net: AbstractNet, x: Array, gates: GateState, slots: Slots) -> Normals:
+    """The normals of the kinks of some sites under given gates."""
+
+    def of_slot(sample: Array, unit: Array, present: Array) -> tuple[Array, Array]:
+        on, frozen = ([m[sample][None] for m in part] for part in (gates.on, gates.frozen))
+        row = x[sample][None]
+        sizes = [m.shape[1] for m in gates.on]
+        zeros = jnp.zeros(sum(sizes), x.dtype)
+        bounds = np.cumsum([0, *sizes])
+
+        def forward(net: AbstractNet, shift: Array) -> Array:
+            held = [
+                HeldGate(sigma, o, f, shift[None, a:b])
+                for sigma, o, f, a, b in zip(
+                    net.activations, on, frozen, bounds, bounds[1:], strict=False
+                )
+            ]
+            return jnp.concatenate([z[0] for z in net.forward(row, held)[1]])
+
+        chosen = jnp.where(present, jnp.zeros_like(zeros).at[unit].set(1.0), 0.0)
+        _, pull = jax.vjp(lambda n: forward(n, zeros), net)
+        _, above = jax.jvp(lambda s: forward(net, s), (zeros,), (chosen,))
+        return ravel_pytree(pull(chosen)[0])[0], above
+
+    normals, above = jax.vmap(of_slot)(slots.sample, slots.unit, slots.present)
+    together = slots.sample[:, None] == slots.sample[None, :]
+    both = slots.present[:, None] & slots.present[None, :]
+    passed = jnp.where(together & both, above[:, slots.unit].T, 0.0)
+    return Normals(normals, passed)
+
+
+def holding(
+    gram: Float[Array, "slots slots"],
+    held: Bool[Array, " slots"],
+    given: Float[Array, " slots"],
+    parallel: float | None = None,
+) -> Float[Array, " slots"]:
+    """ν with G ν = given at the sites held, 0 at others; the smallest where their normals
+    depend on each other, up to angles of `parallel` (∛ε)."""
+    pair = held[:, None] & held[None, :]
+    own = jnp.where(held, jnp.diagonal(gram), 0.0)
+    angle = float(jnp.finfo(gram.dtype).eps) ** (1 / 3) if parallel is None else parallel
+    largest = jnp.max(own)
+    damping = angle**2 * jnp.where(largest > 0, largest, 1.0)
+    matrix = jnp.where(pair, gram, 0.0) + jnp.diag(jnp.where(held, damping, 1.0))
+    factor = jax.scipy.linalg.cho_factor(matrix, lower=True)
+    return jax.scipy.linalg.cho_solve(factor, jnp.where(held, given, 0.0))
+
+
+class TangentNetwork(eqx.Module):
+    """The sites at kinks, each in units in which its normal has length about 1.
+
+    Attributes:
+        gram: of the normals, times how fast θ moves for a unit of gradient, all gates at
+            kinks closed.
+        passed: W, what arrives at a site of what another passes once it is open.
+        signal: what opening each gate adds to the gradient along its normal.
+        rate: dz/dτ of each.
+        present: which places are taken.
+        unit: the unit of each site.
+        speed: ‖dθ/dτ‖, all gates at kinks closed.
+        gain: how fast θ moves for a unit of gradient.
+        layers: the number of hidden layers.
+    """
+
+    gram: Float[Array, "slots slots"]
+    passed: Float[Array, "slots slots"]
+    signal: Float[Array, " slots"]
+    rate: Float[Array, " slots"]
+    present: Bool[Array, " slots"]
+    unit: Int[Array, " slots"]
+    speed: Scalar
+    gain: Scalar
+    layers: int = eqx.field(static=True)
+
+    @property
+    def rounding(self) -> Scalar:
+        """Rates that are rounding."""
+        return jnp.sqrt(jnp.finfo(self.speed.dtype).eps) * self.speed
+
+
+def tangent_network(
+    flow: AbstractFlow, position: Any, gates: GateState, slots: Slots
+) -> TangentNetwork:
+    """The network at a position, blown up at some sites; the other gates as given."""
+    flow, position, gates = constant((flow, position, gates))
+    net, x = flow.point(position), flow.problem.data.x
+    chosen = slots.mask(slots.present, gates.on)
+    closed = GateState(
+        tuple(o & ~c for o, c in zip(gates.on, chosen, strict=True)),
+        gates.sliding,
+        tuple(f | c for f, c in zip(gates.frozen, chosen, strict=True)),
+    )
+    at = linearise(net, x, closed)
+    nothing = tuple(jnp.zeros_like(z) for z in at.z)
+    gradient, signal = at.pullback(flow.cotangent(position, at.outputs), nothing)
+    velocity = flow.assemble(position, at.outputs, gradient).position
+    moves, _ = ravel_pytree(flow.point(velocity))
+    found = normals_of(net, x, closed, slots)
+    factor = slots.read(
+        tuple(
+            jnp.full_like(z, 1 - s.slope)
+            for z, s in zip(at.z, net.activations, strict=True)
+        )
+    )
+    passed = found.passed * factor[None, :]
+    squares = jnp.sum(found.normals**2, axis=1)
+    reached = squares
+    for _ in range(len(gates.on) - 1):
+        reached = squares + passed**2 @ reached
+    length = jnp.sqrt(reached)
+    present = slots.present & (length > 0)
+    size = jnp.where(present, length, 1.0)
+    normals = jnp.where(present[:, None], found.normals / size[:, None], 0.0)
+    pair = present[:, None] & present[None, :]
+    gain = flow.gain(gradient)
+    return TangentNetwork(
+        gram=gain * gram_of(normals, present),
+        passed=jnp.where(pair, passed * size[None, :] / size[:, None], 0.0),
+        signal=jnp.where(present, slots.read(through_gates(net, signal)) * size, 0.0),
+        rate=normals @ moves,
+        present=present,
+        unit=slots.unit,
+        speed=jnp.linalg.norm(moves),
+        gain=gain,
+        layers=len(gates.on),
+    )

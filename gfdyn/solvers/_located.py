@@ -1,0 +1,236 @@
+"""A step cut at its first event, at which the next regime is decided on."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int8
+
+from ..flows import AbstractFlow, State
+from ..kinks import (
+    OFF,
+    ON,
+    SLIDING,
+    GateState,
+    Mask,
+    Sites,
+    Slots,
+    any_of,
+    back_along,
+    constant,
+    decide,
+    either,
+    motion_along,
+    nowhere,
+    per_layer,
+    preactivations,
+    regime,
+    slots_of,
+    standing,
+    tangent_network,
+    through_gates,
+    values_of,
+    without,
+)
+from ..nets import in_layers, in_one_row, norm
+from ._base import Scalar
+from ._first_time import Bracket, first_time
+from ._span import Looks, Outcome, Span
+
+
+class Leaving(eqx.Module):
+    """The sliding sites that are let go first: the states of all sites from then on, in one
+    row; whether any is, and whether its kink has turned from attracting to repelling."""
+
+    states: Int8[Array, " sites"]
+    happens: Bool[Array, ""]
+    turned: Bool[Array, ""]
+
+
+def to_first_event(span: Span, accepted: Bool[Array, ""]) -> Outcome:
+    """The step up to its first event, or whole if there is none, if its smooth part is
+    `accepted`; and the regime from there.
+
+    Events are found on the dense output, so that the method keeps its order.
+    """
+    looks = span.looks()
+    untouched = step_without_events(span)
+    watched = any_of(per_layer(lambda m: jnp.any(m[1:] < 0, axis=0), looks))
+    watched = watched | any_of(span.gates.sliding)
+    return jax.lax.cond(
+        accepted & watched, lambda: _at_event(span, looks), lambda: untouched
+    )
+
+
+def _at_event(span: Span, looks: Looks) -> Outcome:
+    """The step up to its first event, or whole if there is none."""
+    time, crossed, leaving = _first_event(constant(span), constant(looks))
+    happens = any_of(crossed) | leaving.happens
+    return jax.lax.cond(
+        happens,
+        lambda: _cut(span, time, crossed, leaving),
+        lambda: step_without_events(span),
+    )
+
+
+def step_without_events(span: Span) -> Outcome:
+    """A step that meets no event."""
+    end, gates = span.leg.end, span.gates
+    return Outcome(
+        accepted=jnp.asarray(True),
+        size=span.size,
+        factor=jnp.full_like(span.size, jnp.inf),
+        state=State(span.flow.retract(end.position), end.dissipated),
+        gates=gates,
+        lines=span.lines,
+        motion=span.leg.motion,
+        since=per_layer(jnp.zeros_like, span.first.z),
+        mean_since=jnp.zeros_like(span.size),
+        crossed=nowhere(gates),
+        stranded=nowhere(gates),
+        cost=jnp.zeros_like(span.size),
+        choices=jnp.asarray(0, jnp.int32),
+        verified=jnp.asarray(True),
+    )
+
+
+def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
+    """The step up to an event, put back on its kinks, and the regime from there."""
+    flow, gates = span.flow, span.gates
+    time = span.with_derivative(time, crossed)
+    arrived = span.leg.at(time)
+    kept = either(gates.sliding, crossed)
+    closed = GateState(without(gates.on, kept), kept, either(gates.frozen, kept))
+    position = flow.retract(back_along(flow, arrived.position, closed, slots_of(kept)))
+    after, verified = _decided(flow, constant(position), gates, crossed, leaving)
+    sliding = slots_of(after.sliding)
+    here = motion_along(flow, position, after, sliding)
+    return Outcome(
+        accepted=jnp.asarray(True),
+        size=time,
+        factor=jnp.full_like(span.size, jnp.inf),
+        state=State(position, arrived.dissipated),
+        gates=after,
+        lines=span.lines,
+        motion=here,
+        since=per_layer(jnp.zeros_like, span.first.z),
+        mean_since=jnp.zeros_like(span.size),
+        crossed=crossed,
+        stranded=nowhere(gates),
+        cost=jnp.zeros_like(span.size) + 8,
+        choices=leaving.turned.astype(jnp.int32),
+        verified=verified & ~sliding.overflow,
+    )
+
+
+def _first_event(span: Span, looks: Looks) -> tuple[Scalar, Mask, Leaving]:
+    """When the first event is, the step's size if there is none; the sites that cross."""
+    crossing = span.first_crossing(looks)
+    states = states_of(span.gates, span.first.z)
+    none = Leaving(in_one_row(states), jnp.asarray(False), jnp.asarray(False))
+    time, leaving = jax.lax.cond(
+        any_of(span.gates.sliding),
+        lambda: _first_leaving(span, crossing, none),
+        lambda: (crossing, none),
+    )
+    z = preactivations(span.flow, span.leg.at(time).position, span.gates)
+    crossed = per_layer(lambda m: (m < 0) & ~leaving.happens, span.margins(z))
+    return time, crossed, leaving
+
+
+def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, Leaving]:
+    """When the first sliding site is let go, `before` at the latest."""
+    flow, gates = span.flow, span.gates
+    near = near_kinks(flow, span.start.position, gates, span.first.z)
+    slots = places_for(gates.sliding, near)
+    state = slots.read(states_of(gates, span.first.z))
+
+    def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
+        there = regime(
+            tangent_network(flow, span.leg.at(time).position, gates, slots), state
+        )
+        room = there.room()
+        first = jnp.argmin(room)
+        states = slots.write(there.after_leaving(first), states_of(gates, span.first.z))
+        turned = (there.opens[first] < 0) & (there.closes[first] < 0)
+        return room[first], Leaving(in_one_row(states), room[first] < 0, turned)
+
+    def search() -> tuple[Scalar, Leaving]:
+        unknown = jnp.full_like(before, jnp.nan)
+        bracket = Bracket(jnp.zeros_like(before), before, unknown, unknown)
+        return first_time(room_at, bracket, none)
+
+    # Where no signal is below its multiplier, Ψ is no sum of negative parts.
+    end, net = span.leg.motion, flow.point(span.start.position)
+    signals = through_gates(net, end.signal)
+
+    def right(near: Array, slides: Array, c: Array, nu: Array) -> Array:
+        held = jnp.where(slides, nu, 0.0)
+        return jnp.all(~(near | slides) | (held >= 0) & (c >= held))
+
+    all_right = jnp.stack(per_layer(right, near, gates.sliding, signals, end.nu))
+    surely = (before == span.size) & jnp.all(all_right)
+    return jax.lax.cond(surely, lambda: (before, none), search)
+
+
+def _decided(
+    flow: AbstractFlow, position: Any, gates: GateState, crossed: Mask, leaving: Leaving
+) -> tuple[GateState, Bool[Array, ""]]:
+    """The gates next, where sites have come to their kinks or are let go."""
+    z = preactivations(flow, position, gates)
+    certain = either(gates.sliding, crossed)
+    near = near_kinks(flow, position, gates, z)
+    slots = places_for(certain, near)
+    t = tangent_network(flow, position, gates, slots)
+    states = states_of(gates, z)
+    reached = slots.read(crossed)
+    before = regime(t, slots.read(states))
+    flipped = jnp.where(reached, jnp.where(before.state == ON, OFF, ON), before.state)
+    left = slots.read(in_layers(leaving.states, states))
+    proposal = jnp.where(leaving.happens, left, flipped)
+    mu = before.nu + jnp.where(before.state == ON, before.signal, 0.0)
+    direction = t.rate - t.gram @ mu
+    away = jnp.where(left != before.state, jnp.where(left == ON, 1.0, -1.0), 0.0)
+    push = jnp.where(leaving.happens, 0.1 * t.speed, 0.0)
+    stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
+    found = decide(t, proposal, direction + push * away, stacked)
+    states = slots.write(found.state, states)
+    chosen = slots.mask(t.present, gates.on)
+    return (
+        GateState(
+            per_layer(lambda s: s == ON, states),
+            per_layer(lambda s: s == SLIDING, states),
+            either(gates.frozen, chosen),
+        ),
+        found.verified,
+    )
+
+
+def places_for(certain: Mask, near: Mask) -> Slots:
+    """Places for certain sites and, if there are enough, those near their kinks."""
+    few, all_ = slots_of(certain), slots_of(either(certain, near))
+    return jax.tree.map(lambda f, a: jnp.where(all_.overflow, f, a), few, all_)
+
+
+def states_of(gates: GateState, z: Sites) -> tuple[Int8[Array, "samples _"], ...]:
+    """The state of each site, a live one by the sign of z."""
+    return per_layer(
+        lambda on, slides: jnp.where(slides, SLIDING, jnp.where(on, ON, OFF)),
+        standing(gates, z),
+        gates.sliding,
+    )
+
+
+def near_kinks(flow: AbstractFlow, position: Any, gates: GateState, z: Sites) -> Mask:
+    """The sites at which z is 0 but for rounding, of samples that could reach them."""
+    net, x = flow.point(position), flow.problem.data.x
+    on = either(standing(gates, z), gates.sliding)
+    norms = net.gradient_norms(x, values_of(net, on, x.dtype))
+    reach = norm(net) * jnp.finfo(x.dtype).eps ** (2 / 3)
+    near = tuple(
+        (jnp.abs(zl) <= reach * n) & (not sigma.is_linear)
+        for zl, n, sigma in zip(z, norms, net.activations, strict=True)
+    )
+    reached = net.gradient_norms(x, values_of(net, either(on, near), x.dtype))
+    return per_layer(lambda m, n: m & (n > 0), near, reached)

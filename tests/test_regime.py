@@ -1,0 +1,193 @@
+"""The decision at a kink alone, on tangent networks that are solved by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gfdyn as gf
+from gfdyn.kinks import OFF, ON, SLIDING, TangentNetwork, decide, regime
+
+
+PLACES = 4
+# One program for all: three layers, so that what is stacked is looked at.
+decided = jax.jit(lambda t, state, d, play: decide(t, state, d, play))
+followed = jax.jit(regime)
+
+
+def tangent(rate, signal, gram=None, passed=None, unit=None):
+    """A tangent network of so many sites, each with a normal of length 1 of its own unless
+    their Gram matrix is given; the other places stay empty."""
+    n = len(rate)
+    rest = PLACES - n
+
+    def padded(values):
+        return jnp.asarray(np.pad(np.asarray(values, float), [(0, rest)] * np.ndim(values)))
+
+    gram = np.eye(n) if gram is None else gram
+    return TangentNetwork(
+        gram=padded(gram),
+        passed=padded(np.zeros((n, n)) if passed is None else passed),
+        signal=padded(signal),
+        rate=padded(rate),
+        present=jnp.arange(PLACES) < n,
+        unit=jnp.asarray([*(range(n) if unit is None else unit), *[99] * rest]),
+        speed=jnp.asarray(1.0),
+        gain=jnp.asarray(1.0),
+        layers=3,
+    )
+
+
+def states(*named):
+    return jnp.asarray([*named, *[OFF] * (PLACES - len(named))], jnp.int8)
+
+
+def decision(t, *proposal, playing=False):
+    """The states that are decided on, which must be verified."""
+    found = decided(t, states(*proposal), t.rate, jnp.asarray(playing))
+    assert found.verified
+    return tuple(int(s) for s in found.state[: len(proposal)])
+
+
+@pytest.mark.parametrize("playing", [False, True])
+@pytest.mark.parametrize(
+    "signal, expected",
+    [(2.0, SLIDING), (0.5, ON), (-1.0, ON)],
+    ids=["attracts", "lets-pass", "repels-beyond"],
+)
+def test_one_kink(signal, expected, playing):
+    """Closed, z rises at 1; open, at 1 − c."""
+    assert decision(tangent([1.0], [signal]), ON, playing=playing) == (expected,)
+
+
+def test_a_gate_carries_what_holds_it():
+    """ν = 0.6 of c = 2: opened it gains 1.4, closed 0.6."""
+    there = followed(tangent([0.6], [2.0]), states(SLIDING))
+    np.testing.assert_allclose(there.nu[0], 0.6, rtol=1e-9)
+    np.testing.assert_allclose([there.opens[0], there.closes[0]], [1.4, 0.6], rtol=1e-9)
+    np.testing.assert_allclose(there.rate[0], 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("playing", [False, True])
+@pytest.mark.parametrize(
+    "signal, expected",
+    [((1.0, 1.0), SLIDING), ((1.0, -0.2), ON), ((1.0, 0.6), SLIDING)],
+)
+def test_two_that_share_a_kink(signal, expected, playing):
+    """Together they take c₁ + c₂ of the rate 1.5; what of it either takes is open."""
+    t = tangent([1.5, 1.5], signal, gram=np.ones((2, 2)), unit=[0, 0])
+    assert decision(t, ON, ON, playing=playing) == (expected, expected)
+
+
+def test_three_that_share_a_kink_to_which_a_fourth_does_not_belong():
+    gram = np.eye(4)
+    gram[:3, :3] = 1.0
+    t = tangent([1.0, 1.0, 1.0, 0.4], [2.0, -3.0, 2.5, 0.1], gram, unit=[0, 0, 0, 1])
+    assert decision(t, ON, ON, ON, ON) == (SLIDING, SLIDING, SLIDING, ON)
+
+
+def test_antipodal_samples():
+    """One gate is λ, the other 1 − λ: together they take between −c₂ and c₁."""
+    gram = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    slides = tangent([0.5, -0.5], [1.0, 1.0], gram, unit=[0, 0])
+    assert decision(slides, ON, OFF) == (SLIDING, SLIDING)
+    crosses = tangent([1.5, -1.5], [1.0, 1.0], gram, unit=[0, 0])
+    assert decision(crosses, ON, OFF) == (ON, OFF)
+
+
+def test_a_signal_that_changes_sign():
+    """ν/c = ½ in range, but c < 0: the kink repels on both sides, and the gate closes."""
+    t = tangent([-0.5], [-1.0])
+    there = followed(t, states(SLIDING))
+    assert there.opens[0] < 0 and there.closes[0] < 0
+    assert decision(t, SLIDING) == (OFF,)
+
+
+def stacked(rate):
+    """A site below one that shares its kink with another sample's."""
+    gram = np.eye(3)
+    gram[1:, 1:] = 1.0
+    passed = np.zeros((3, 3))
+    passed[1, 0] = 1.0
+    return tangent([rate, 1.0, 1.0], [0.2, 3.0, -1.0], gram, passed, unit=[0, 1, 1])
+
+
+@pytest.mark.parametrize("rate, gained", [(1.0, 0.2), (1.5, -0.3)])
+def test_a_stacked_pair(rate, gained):
+    r"""Opened, it costs c and moves the kink above back so that its own sample stays there:
+    that costs the multiplier 1 of that kink. Ψ = 0.2 + 1 − ν."""
+    there = followed(stacked(rate), states(SLIDING, SLIDING, SLIDING))
+    np.testing.assert_allclose(there.opens[0], gained, rtol=1e-8)
+    after = decision(stacked(rate), SLIDING, SLIDING, SLIDING)
+    assert after == ((SLIDING,) * 3 if gained > 0 else (ON, SLIDING, OFF))
+
+
+@pytest.mark.parametrize("rate, expected", [(1.5, (2, 0, 0)), (2.5, (1, 1, 0))])
+def test_a_unit_that_dies_with_two_above(rate, expected):
+    """The last unit of a sample: those above have no normal of their own. Opened, it opens
+    that with the positive weight, which takes 2; the other one's 5 does not count."""
+    gram = np.diag([1.0, 0.0, 0.0])
+    passed = np.zeros((3, 3))
+    passed[1:, 0] = 1.0, -1.0
+    t = tangent([rate, 0.0, 0.0], [0.0, 2.0, 5.0], gram, passed, unit=[0, 1, 2])
+    assert decision(t, SLIDING, OFF, OFF) == expected
+
+
+def test_a_unit_whose_weights_vanish():
+    """Three samples in a plane, all of which attract: multipliers that hold it exist."""
+    x = np.array([[1.0, 0.0], [0.0, 1.0], [np.sqrt(0.5), np.sqrt(0.5)]])
+    t = tangent(x @ np.array([0.5, 0.5]), [1.0, 1.0, 1.0], x @ x.T, unit=[0, 0, 0])
+    there = followed(t, states(SLIDING, SLIDING, SLIDING))
+    np.testing.assert_allclose(there.rate[:3], 0.0, atol=1e-8)
+    assert decision(t, ON, ON, ON, playing=True) == (SLIDING, SLIDING, SLIDING)
+
+
+def test_what_is_at_rest_is_left_by_others_alone():
+    """Off at z = 0 with c < 0: opened it would descend, but gradient descent never sees
+    that side."""
+    assert decision(tangent([0.0], [-1.0]), OFF) == (OFF,)
+
+
+# Networks on which the rates on the two sides of a kink alone decide wrongly.
+DECIDED_WRONGLY = [([3, 3, 3, 1], 12), ([3, 3, 3, 1], 15)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("widths, seed", DECIDED_WRONGLY)
+def test_verified_flows_end_where_gradient_descent_does(widths, seed):
+    """By ten times less with ten times smaller steps."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(16, widths[0])), rng.normal(size=(16, widths[-1]))
+    weights = [
+        jnp.asarray(rng.normal(size=(b, a)) / np.sqrt(a))
+        for a, b in zip(widths[:-1], widths[1:], strict=True)
+    ]
+    problem = gf.Problem(gf.Dataset(x, y), gf.losses.squared)
+    net, t1 = gf.nets.MLP.from_weights(weights), 40.0
+    flow = gf.GradientFlow(problem)
+    gaps = []
+    for verified in (True, False):
+        solver = gf.solvers.ExactKinks(rtol=1e-8, verified=verified)
+        exact = gf.solve(flow, net, t1=t1, ts=[t1], solver=solver)
+        for step in (1e-3, 1e-4) if verified else (1e-4,):
+            descent = gf.descend(problem, net, step, round(t1 / step))
+            gaps.append(distance(exact.final, descent.final))
+        if verified:
+            assert int(exact.certificate.choices) == 0
+            assert exact.certificate.energy_residual < 1e-5
+    assert gaps[1] < 2e-4 and 7 < gaps[0] / gaps[1] < 14, gaps
+    assert gaps[2] > 1e-3, gaps
+
+
+def distance(a, b):
+    a, b = (np.concatenate([np.ravel(w) for w in net.weights]) for net in (a, b))
+    return np.linalg.norm(a - b) / np.linalg.norm(b)
+
+
+def test_choices_are_counted_and_said():
+    """Smooth flows meet none."""
+    data = gf.data.circle(8)
+    net = gf.nets.MLP([2, 4, 1], key=jax.random.key(0), activation="identity")
+    problem = gf.Problem(data, gf.losses.squared)
+    traj = gf.solve(gf.GradientFlow(problem), net, t1=1.0)
+    assert int(traj.certificate.choices) == 0 and "choices" not in traj.summary()
