@@ -39,6 +39,15 @@ def test_work_precision(tmp_path):
 
 
 @pytest.mark.slow
+def test_campaign(tmp_path):
+    (row,) = smoke("campaign", tmp_path)["rows"]
+    for way in ("sides", "verified"):
+        ended = row[way]
+        number = ended["in line"] + len(ended["elsewhere"]) + len(ended["failed"])
+        assert number == row["seeds"] and ended["in line"] and ended["seconds"] > 0
+
+
+@pytest.mark.slow
 def test_digits(tmp_path):
     rows = smoke("digits", tmp_path)["rows"]
     methods = ["ExactKinks", "ExactKinks, Bosh3", "Adaptive"]

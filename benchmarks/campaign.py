@@ -1,0 +1,160 @@
+"""Does the exact flow end where gradient descent of small steps does, on random networks?
+
+Weights N(0, 1/fan-in), data and targets N(0, 1), mean squared loss, float64. Each flow is
+taken twice, by `ExactKinks()` and by `ExactKinks(verified=True)`, and set against gradient
+descent at several steps. A run is
+
+* *in line* if its relative distance to one of these ends is at most half that step, or
+  30 rtol, or falls with the step;
+* *elsewhere* if it is near none of them;
+* *failed* if the solve did not reach its end.
+
+`choices` counts the runs whose certificate says that the flow was not unique; `seconds`
+is the mean of a solve, compilation apart, and `ratio` that of `verified` over the other.
+
+    python benchmarks/campaign.py [--smoke] [--shapes 3-3-3-1:16 ...] [--seeds 40]
+
+writes `campaign.json`, with the machine and the versions.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from _report import write_report
+from tqdm import tqdm
+
+import gfdyn as gf
+
+
+PACKAGES = ("jax", "diffrax", "equinox", "numpy")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Attributes:
+        shapes: widths, and the number of samples behind a colon.
+        seeds: so many of each shape, from 0.
+        t1: the end of each flow.
+        rtol: the tolerance of each flow.
+        steps: of gradient descent.
+        out: where the report goes.
+        smoke: a trial, of small size.
+    """
+
+    shapes: tuple[str, ...] = ("3-3-3-1:16", "2-3-3-1:16", "2-20-1:20", "4-8-8-8-1:16")
+    seeds: int = 40
+    t1: float = 40.0
+    rtol: float = 1e-7
+    steps: tuple[float, ...] = (1e-4, 7e-5, 4e-5)
+    out: Path = Path(__file__).parent
+    smoke: bool = False
+
+
+def drawn(shape: str, seed: int) -> tuple[gf.Problem, gf.nets.MLP]:
+    """The problem and the network of a shape and a seed."""
+    written, samples = shape.split(":")
+    widths, rng = [int(n) for n in written.split("-")], np.random.default_rng(seed)
+    x = rng.normal(size=(int(samples), widths[0]))
+    y = rng.normal(size=(int(samples), widths[-1]))
+    weights = [
+        jnp.asarray(rng.normal(size=(b, a)) / np.sqrt(a))
+        for a, b in zip(widths[:-1], widths[1:], strict=True)
+    ]
+    data = gf.Dataset(jnp.asarray(x), jnp.asarray(y))
+    return gf.Problem(data, gf.losses.squared), gf.nets.MLP.from_weights(weights)
+
+
+def verdict(distances: dict[float, float], rtol: float) -> str:
+    """In line or elsewhere, from the distances to the descents by step."""
+    near = any(gap <= max(0.5 * step, 30 * rtol) for step, gap in distances.items())
+    finest, coarsest = min(distances), max(distances)
+    falls = distances[finest] <= 0.6 * distances[coarsest]
+    return "in line" if near or falls and distances[finest] <= 3 * finest else "elsewhere"
+
+
+def flat(net: Any) -> np.ndarray:
+    """θ as one vector."""
+    return np.concatenate([np.ravel(w) for w in net.weights])
+
+
+def row_of(shape: str, settings: Settings) -> dict[str, Any]:
+    """How the flows of a shape end, by each way to decide at kinks."""
+    ways = {
+        way: gf.solvers.ExactKinks(rtol=settings.rtol, verified=way == "verified")
+        for way in ("sides", "verified")
+    }
+    found: dict[str, Any] = {
+        way: {"in line": 0, "elsewhere": [], "failed": [], "choices": 0, "seconds": 0.0}
+        for way in ways
+    }
+    for seed in tqdm(range(settings.seeds), desc=shape):
+        problem, net = drawn(shape, seed)
+        descents = {
+            step: flat(gf.descend(problem, net, step, round(settings.t1 / step)).final)
+            for step in settings.steps
+        }
+        for way, solver in ways.items():
+            flow, start = gf.GradientFlow(problem), time.perf_counter()
+            traj = gf.solve(
+                flow,
+                net,
+                t1=settings.t1,
+                ts=[settings.t1],
+                solver=solver,
+                max_steps=20_000,
+                throw=False,
+            )
+            end = flat(jax.block_until_ready(traj.final))
+            if seed:
+                found[way]["seconds"] += time.perf_counter() - start
+            size = np.linalg.norm(end)
+            gaps = {s: float(np.linalg.norm(end - d) / size) for s, d in descents.items()}
+            found[way]["choices"] += int(traj.certificate.choices > 0)
+            if float(traj.final_time) < settings.t1 * (1 - 1e-9):
+                found[way]["failed"].append(seed)
+            elif verdict(gaps, settings.rtol) == "in line":
+                found[way]["in line"] += 1
+            else:
+                away = {"seed": seed, "distance": min(gaps.values())}
+                found[way]["elsewhere"].append(away)
+    for way in ways:
+        found[way]["seconds"] /= max(settings.seeds - 1, 1)
+    ratio = found["verified"]["seconds"] / max(found["sides"]["seconds"], 1e-9)
+    return {"shape": shape, "seeds": settings.seeds, **found, "ratio": ratio}
+
+
+def main(settings: Settings) -> None:
+    """Run all shapes and write the report."""
+    jax.config.update("jax_enable_x64", True)
+    shapes, small = settings.shapes, settings
+    if settings.smoke:
+        shapes = ("2-3-1:6",)
+        small = Settings(shapes, 2, 2.0, settings.rtol, (1e-3, 7e-4, 4e-4), settings.out)
+    rows = [row_of(shape, small) for shape in shapes]
+    for row in rows:
+        for way in ("sides", "verified"):
+            said = row[way]
+            print(
+                f"{row['shape']:14s} {way:9s} in line {said['in line']} of {row['seeds']}, "
+                f"failed {len(said['failed'])}, {said['seconds']:.3f} s"
+            )
+    write_report(
+        settings.out / "campaign.json",
+        PACKAGES,
+        t1=small.t1,
+        rtol=small.rtol,
+        steps=small.steps,
+        rows=rows,
+    )
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))
