@@ -16,7 +16,7 @@ from ._sites import GateState, HeldGate, Mask, Scalar, constant, linearise, thro
 
 
 # So many sites at kinks are looked at together: in networks of up to so many sites.
-_SLOTS = ((512, 32), (1024, 64), (4096, 128))
+_SLOTS = ((1024, 64), (4096, 128))
 # Places are worked on in blocks, those of which all are empty not at all.
 _BLOCK = 16
 
