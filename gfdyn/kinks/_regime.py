@@ -188,9 +188,10 @@ def _parted(
         p_closed = _following(
             t, rising, shares, mu, signal, on, hangs, still, -shares[site]
         )
-        psi = lambda p: jnp.sum(  # noqa: E731
-            jnp.where(still, signal * jnp.maximum(p, 0.0) - mu * p, 0.0)
-        )
+
+        def psi(p: Row) -> Scalar:
+            return jnp.sum(jnp.where(still, _change(signal, mu, p), 0.0))
+
         return (
             opens.at[site].set(psi(p_open)),
             closes.at[site].set(psi(p_closed)),
@@ -222,8 +223,8 @@ def _following(
     own = first != 0
     together = (shares != 0) & ~own[None, :]
 
-    def psi(p: Array) -> Array:
-        return signal * jnp.maximum(p, 0.0) - mu * p
+    def psi(p: Row) -> Row:
+        return _change(signal, mu, p)
 
     p = first
     for _ in range(t.layers - 1):
@@ -239,6 +240,11 @@ def _following(
         columns = jnp.arange(len(p))
         p = jnp.where(own, first, jnp.where(better, moved[choice, columns], pushed))
     return p
+
+
+def _change(signal: Row, mu: Row, p: Row) -> Row:
+    """What each site adds to Ψ at rates p."""
+    return signal * jnp.maximum(p, 0.0) - mu * p
 
 
 class Decision(eqx.Module):

@@ -144,7 +144,8 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
     flow, gates = span.flow, span.gates
     near = near_kinks(flow, span.start.position, gates, span.first.z)
     slots = places_for(gates.sliding, near)
-    state = slots.read(states_of(gates, span.first.z))
+    states = states_of(gates, span.first.z)
+    state = slots.read(states)
 
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
         there = regime(
@@ -152,9 +153,9 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
         )
         room = there.room()
         first = jnp.argmin(room)
-        states = slots.write(there.after_leaving(first), states_of(gates, span.first.z))
+        after = slots.write(there.after_leaving(first), states)
         turned = (there.opens[first] < 0) & (there.closes[first] < 0)
-        return room[first], Leaving(in_one_row(states), room[first] < 0, turned)
+        return room[first], Leaving(in_one_row(after), room[first] < 0, turned)
 
     def search() -> tuple[Scalar, Leaving]:
         unknown = jnp.full_like(before, jnp.nan)
