@@ -89,8 +89,8 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     """What follows from a state of the sites."""
     on = t.present & (state == ON)
     # What moves only with others at kinks below follows these; it rests, off, if they do.
-    hangs = _vanishing(t, t.gram)
-    on = on & ~_vanishing(t, _through(t, on)[1])
+    hangs = _vanishing(t, _through(t, on)[1])
+    on = on & ~hangs
     sliding = t.present & (state == SLIDING) & ~hangs
     through, gram = _through(t, on)
     own = jnp.diagonal(gram)
