@@ -8,6 +8,7 @@ from ._regime import (
     KinkRegime as KinkRegime,
     decide as decide,
     regime as regime,
+    swaying as swaying,
 )
 from ._shared import Lines as Lines, lines_of as lines_of
 from ._sites import (

@@ -46,10 +46,12 @@ Scalar = Float[Array, ""]
 # Proposals before gradient descent is played, and after each time that it was.
 _PROPOSALS = 6
 _PLAYS = 4
-# Rounds of the first play, how many times as many each further one has, and the step of
-# the first round, 1 over this.
-_ROUNDS, _LONGER = 400, 3
-_FIRST = 20.0
+# Rounds of the first play, how many times as many each further one has, and the part of
+# them in which it comes to the kinks; those that tell whether a site sways to the end.
+_ROUNDS, _LONGER, _BEFORE = 400, 3, 8
+_LONG = 10_000
+# A gate that stays for so many rounds does not sway.
+_SETTLED = 300
 
 
 class KinkRegime(eqx.Module):
@@ -67,10 +69,13 @@ class KinkRegime(eqx.Module):
     closes: Row
     apart_open: Square
     apart_closed: Square
+    below: Bool[Array, " sites"]
 
-    def room(self) -> Row:
-        """How far each sliding site is from being let go."""
-        return jnp.minimum(self.opens, self.closes)
+    def room(self, sways: Bool[Array, " sites"]) -> Row:
+        """How far each sliding site is from being let go; those that are below others are
+        not where they sway."""
+        room = jnp.minimum(self.opens, self.closes)
+        return jnp.where(sways & self.below, jnp.inf, room)
 
     def after_leaving(self, site: Int[Array, ""]) -> Int8[Array, " sites"]:
         """The state once the kink of a site is let go, to the side that descends."""
@@ -115,6 +120,8 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         t, rising, shares, mu, signal, on, hangs, still, leader, opens, closes
     )
     infinite = jnp.full_like(opens, jnp.inf)
+    reached = jnp.any((rising != 0) & together[:, None], axis=0)
+    below = leader & jnp.any((shares != 0) & reached[None, :], axis=1)
     return KinkRegime(
         state,
         rate,
@@ -124,6 +131,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         jnp.where(leader, closes, infinite),
         apart_open,
         apart_closed,
+        below,
     )
 
 
@@ -257,13 +265,15 @@ class Decision(eqx.Module):
 def decide(
     t: TangentNetwork,
     proposal: Int8[Array, " sites"],
-    direction: Row,
+    sways: Bool[Array, " sites"],
+    start: Row,
     playing: Bool[Array, ""],
 ) -> Decision:
     """The regime in which gradient descent settles, from a proposal.
 
     What is wrong with a proposal makes the next one. Where none is right soon, or several
-    may be (`playing`), gradient descent is played, coming from the rates `direction`.
+    may be (`playing`), gradient descent is played, from `start` (`play`). What slides below
+    others is let go by play alone if it slid in a play before (`sways`).
     """
     period = _PROPOSALS + 1
     last = _PLAYS * period + _PROPOSALS
@@ -273,28 +283,33 @@ def decide(
         return ~verified & (attempt <= last)
 
     def attempt(carry: tuple) -> tuple:
-        state, direction, _, number = carry
+        state, sways, _, number = carry
         plays = number % period == _PROPOSALS
         longer = number // period
 
-        def play() -> tuple:
-            return *_play(t, direction, longer), jnp.asarray(False)
+        def by_play() -> tuple:
+            found = play(t, start, _ROUNDS * _LONGER**longer, t.present)
+            return found.state, found.sways, jnp.asarray(False)
 
         def propose() -> tuple:
             there = regime(t, state)
-            after = _next(t, there, number % period >= _PROPOSALS // 2)
-            return after, direction, jnp.all(after == there.state)
+            singly = number % period >= _PROPOSALS // 2
+            after = _next(t, there, sways, singly)
+            return after, sways, jnp.all(after == there.state)
 
-        return *jax.lax.cond(plays, play, propose), number + 1
+        return *jax.lax.cond(plays, by_play, propose), number + 1
 
     number = jnp.where(playing, _PROPOSALS, 0)
-    start = (proposal, direction, jnp.asarray(False), number)
-    state, _, verified, _ = jax.lax.while_loop(going, attempt, start)
+    carry = (proposal, sways, jnp.asarray(False), number)
+    state, _, verified, _ = jax.lax.while_loop(going, attempt, carry)
     return Decision(state, verified)
 
 
 def _next(
-    t: TangentNetwork, there: KinkRegime, singly: Bool[Array, ""]
+    t: TangentNetwork,
+    there: KinkRegime,
+    sways: Bool[Array, " sites"],
+    singly: Bool[Array, ""],
 ) -> Int8[Array, " sites"]:
     """The state with what is wrong with it changed, the worst of it alone if `singly`.
 
@@ -307,7 +322,7 @@ def _next(
     own_flip = jnp.diagonal(t.gram) * there.signal
     beyond = jnp.where(on, rate + own_flip, rate - own_flip)
     leads_on = jnp.where(on, beyond < 0, beyond > 0)
-    gained = -t.gain * there.room()
+    gained = -t.gain * there.room(sways)
     leaving = gained > t.rounding
     badness = jnp.where(wrong, jnp.abs(rate), jnp.where(leaving, gained, 0.0))
     worst = jnp.arange(len(rate)) == jnp.argmax(badness)
@@ -324,16 +339,39 @@ def _next(
     return jax.lax.fori_loop(0, jnp.sum(leaving), let_go, state)
 
 
-def _play(
-    t: TangentNetwork, direction: Row, longer: Int[Array, ""]
-) -> tuple[Int8[Array, " sites"], Row]:
-    """Gradient descent blown up: the state in which it settles, and its rates.
+def swaying(t: TangentNetwork, there: KinkRegime) -> Bool[Array, " sites"]:
+    """The sites below others that slide that descent does not let go, though Ψ < 0.
 
-    The mean velocity d follows d ← d + (v − d)/(k + k₀), v that of the gates at d. Sites
-    that change sides in the later half slide.
+    Gates of a sample sway together: the signal that a site sees while it is on is not the
+    mean signal, so that it may stay at its kink.
     """
-    count = _ROUNDS * _LONGER**longer
-    first = jnp.where(longer == 0, _FIRST, count.astype(direction.dtype) / _LONGER)
+    none = jnp.zeros_like(there.below)
+    doubtful = there.below & (there.room(none) < 0)
+    mu = there.nu + jnp.where(there.state == ON, there.signal, 0.0)
+    start = t.rate - t.gram @ mu
+
+    def played() -> Bool[Array, " sites"]:
+        return play(t, start, jnp.asarray(_LONG), doubtful).sways
+
+    return jax.lax.cond(jnp.any(doubtful), played, lambda: none)
+
+
+class Played(eqx.Module):
+    """Where gradient descent settles: the states, and which sites sway between both sides
+    to the end."""
+
+    state: Int8[Array, " sites"]
+    sways: Bool[Array, " sites"]
+
+
+def play(
+    t: TangentNetwork,
+    start: Row,
+    rounds: Int[Array, ""],
+    asked: Bool[Array, " sites"],
+) -> Played:
+    """Gradient descent of unit steps, from so many times `start`; until none of the sites
+    asked about sways, or all rounds have been played."""
 
     def rates(x: Row) -> Row:
         p = x
@@ -347,15 +385,23 @@ def _play(
             mu = jnp.where(open_, t.signal + t.passed.T @ mu, 0.0)
         return t.rate - t.gram @ mu
 
-    def step(k: Array, carry: tuple) -> tuple:
-        x, open_, changes = carry
-        x = x + (velocity(open_) - x) / (k + first)
-        now = rates(x) > t.rounding
-        late = (now != open_) & (2 * k >= count)
-        return x, now, changes + late.astype(changes.dtype)
+    def going(carry: tuple) -> Array:
+        k, *_, last, _ = carry
+        return (k < rounds) & jnp.any(asked & (k - last < _SETTLED))
 
-    open_ = rates(direction) > t.rounding
-    none = jnp.zeros(direction.shape, jnp.int32)
-    x, open_, changes = jax.lax.fori_loop(0, count, step, (direction, open_, none))
-    state = jnp.where(changes >= 2, SLIDING, jnp.where(open_, ON, OFF))
-    return jnp.where(t.present, state, OFF), x
+    def step(carry: tuple) -> tuple:
+        k, x, open_, last, before = carry
+        x = x + velocity(open_)
+        now = rates(x) > t.rounding
+        changed = now != open_
+        before = jnp.where(changed, last, before)
+        return k + 1, x, now, jnp.where(changed, k, last), before
+
+    x = start * (rounds // _BEFORE).astype(start.dtype)
+    begin = jnp.zeros_like(rounds)
+    never = jnp.zeros(start.shape, rounds.dtype)
+    carry = (begin, x, rates(x) > t.rounding, never, never - 1)
+    k, _, open_, last, before = jax.lax.while_loop(going, step, carry)
+    state = jnp.where(2 * before >= k, SLIDING, jnp.where(open_, ON, OFF))
+    sways = asked & (k - last < _SETTLED)
+    return Played(jnp.where(t.present, state, OFF), sways)

@@ -28,6 +28,7 @@ from ..kinks import (
     regime,
     slots_of,
     standing,
+    swaying,
     tangent_network,
     through_gates,
     values_of,
@@ -148,10 +149,10 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
     state = slots.read(states)
 
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
-        there = regime(
-            tangent_network(flow, span.leg.at(time).position, gates, slots), state
-        )
-        room = there.room()
+        t = tangent_network(flow, span.leg.at(time).position, gates, slots)
+        there = regime(t, state)
+        sways = swaying(t, there)
+        room = there.room(sways)
         first = jnp.argmin(room)
         after = slots.write(there.after_leaving(first), states)
         turned = (there.opens[first] < 0) & (there.closes[first] < 0)
@@ -193,9 +194,11 @@ def _decided(
     mu = before.nu + jnp.where(before.state == ON, before.signal, 0.0)
     direction = t.rate - t.gram @ mu
     away = jnp.where(left != before.state, jnp.where(left == ON, 1.0, -1.0), 0.0)
+    direction = jnp.where(reached, -direction, direction)
     push = jnp.where(leaving.happens, 0.1 * t.speed, 0.0)
     stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
-    found = decide(t, proposal, direction + push * away, stacked)
+    sways = before.state == SLIDING
+    found = decide(t, proposal, sways, direction + push * away, stacked)
     states = slots.write(found.state, states)
     chosen = slots.mask(t.present, gates.on)
     return (
