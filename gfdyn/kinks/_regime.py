@@ -46,9 +46,10 @@ Scalar = Float[Array, ""]
 # Proposals before gradient descent is played, and after each time that it was.
 _PROPOSALS = 6
 _PLAYS = 4
-# Rounds of the first play, how many times as many each further one has, and the part of
-# them in which it comes to the kinks; those that tell whether a site sways to the end.
-_ROUNDS, _LONGER, _BEFORE = 400, 3, 8
+# Rounds in which a play comes to the kinks; of all of the first play, and how many times
+# as many each further one has; of one that tells whether a site sways to the end.
+_APPROACH = 50
+_ROUNDS, _LONGER = 400, 3
 _LONG = 10_000
 # A gate that stays for so many rounds does not sway.
 _SETTLED = 300
@@ -370,7 +371,7 @@ def play(
     rounds: Int[Array, ""],
     asked: Bool[Array, " sites"],
 ) -> Played:
-    """Gradient descent of unit steps, from so many times `start`; until none of the sites
+    """Gradient descent of unit steps, from some times `start`; until none of the sites
     asked about sways, or all rounds have been played."""
 
     def rates(x: Row) -> Row:
@@ -397,7 +398,7 @@ def play(
         before = jnp.where(changed, last, before)
         return k + 1, x, now, jnp.where(changed, k, last), before
 
-    x = start * (rounds // _BEFORE).astype(start.dtype)
+    x = _APPROACH * start
     begin = jnp.zeros_like(rounds)
     never = jnp.zeros(start.shape, rounds.dtype)
     carry = (begin, x, rates(x) > t.rounding, never, never - 1)

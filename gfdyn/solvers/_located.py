@@ -143,16 +143,18 @@ def _first_event(span: Span, looks: Looks) -> tuple[Scalar, Mask, Leaving]:
 def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, Leaving]:
     """When the first sliding site is let go, `before` at the latest."""
     flow, gates = span.flow, span.gates
-    near = near_kinks(flow, span.start.position, gates, span.first.z)
-    slots = places_for(gates.sliding, near)
-    states = states_of(gates, span.first.z)
-    state = slots.read(states)
+    sliding = slots_of(gates.sliding)
 
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
-        t = tangent_network(flow, span.leg.at(time).position, gates, slots)
-        there = regime(t, state)
-        sways = swaying(t, there)
-        room = there.room(sways)
+        back = back_along(flow, span.leg.at(time).position, gates, sliding)
+        position = flow.retract(back)
+        z = preactivations(flow, position, gates)
+        states = states_of(gates, z)
+        near = near_kinks(flow, position, gates, z)
+        slots = places_for(gates.sliding, near)
+        t = tangent_network(flow, position, gates, slots)
+        there = regime(t, slots.read(states))
+        room = there.room(swaying(t, there))
         first = jnp.argmin(room)
         after = slots.write(there.after_leaving(first), states)
         turned = (there.opens[first] < 0) & (there.closes[first] < 0)
@@ -164,8 +166,9 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
         return first_time(room_at, bracket, none)
 
     # Where no signal is below its multiplier, Ψ is no sum of negative parts.
-    end, net = span.leg.motion, flow.point(span.start.position)
-    signals = through_gates(net, end.signal)
+    end, position = span.leg.motion, span.leg.end.position
+    signals = through_gates(flow.point(position), end.signal)
+    near = near_kinks(flow, position, gates, end.z)
 
     def right(near: Array, slides: Array, c: Array, nu: Array) -> Array:
         held = jnp.where(slides, nu, 0.0)
