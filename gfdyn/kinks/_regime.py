@@ -266,15 +266,13 @@ class Decision(eqx.Module):
 def decide(
     t: TangentNetwork,
     proposal: Int8[Array, " sites"],
-    sways: Bool[Array, " sites"],
     start: Row,
     playing: Bool[Array, ""],
 ) -> Decision:
     """The regime in which gradient descent settles, from a proposal.
 
     What is wrong with a proposal makes the next one. Where none is right soon, or several
-    may be (`playing`), gradient descent is played, from `start` (`play`). What slides below
-    others is let go by play alone if it slid in a play before (`sways`).
+    may be (`playing`), gradient descent is played, from `start` (`play`).
     """
     period = _PROPOSALS + 1
     last = _PLAYS * period + _PROPOSALS
@@ -284,32 +282,29 @@ def decide(
         return ~verified & (attempt <= last)
 
     def attempt(carry: tuple) -> tuple:
-        state, sways, _, number = carry
+        state, _, number = carry
         plays = number % period == _PROPOSALS
-        longer = number // period
+        rounds = _ROUNDS * _LONGER ** (number // period)
 
-        def by_play() -> tuple:
-            found = play(t, start, _ROUNDS * _LONGER**longer, t.present)
-            return found.state, found.sways, jnp.asarray(False)
+        def played() -> tuple:
+            return play(t, start, rounds, t.present).state, jnp.asarray(False)
 
-        def propose() -> tuple:
+        def proposed() -> tuple:
             there = regime(t, state)
-            singly = number % period >= _PROPOSALS // 2
-            after = _next(t, there, sways, singly)
-            return after, sways, jnp.all(after == there.state)
+            after = _next(t, there, number % period >= _PROPOSALS // 2)
+            return after, jnp.all(after == there.state)
 
-        return *jax.lax.cond(plays, by_play, propose), number + 1
+        return *jax.lax.cond(plays, played, proposed), number + 1
 
     number = jnp.where(playing, _PROPOSALS, 0)
-    carry = (proposal, sways, jnp.asarray(False), number)
-    state, _, verified, _ = jax.lax.while_loop(going, attempt, carry)
+    carry = (proposal, jnp.asarray(False), number)
+    state, verified, _ = jax.lax.while_loop(going, attempt, carry)
     return Decision(state, verified)
 
 
 def _next(
     t: TangentNetwork,
     there: KinkRegime,
-    sways: Bool[Array, " sites"],
     singly: Bool[Array, ""],
 ) -> Int8[Array, " sites"]:
     """The state with what is wrong with it changed, the worst of it alone if `singly`.
@@ -323,6 +318,7 @@ def _next(
     own_flip = jnp.diagonal(t.gram) * there.signal
     beyond = jnp.where(on, rate + own_flip, rate - own_flip)
     leads_on = jnp.where(on, beyond < 0, beyond > 0)
+    sways = swaying(t, there, ~jnp.any(wrong))
     gained = -t.gain * there.room(sways)
     leaving = gained > t.rounding
     badness = jnp.where(wrong, jnp.abs(rate), jnp.where(leaving, gained, 0.0))
@@ -340,14 +336,17 @@ def _next(
     return jax.lax.fori_loop(0, jnp.sum(leaving), let_go, state)
 
 
-def swaying(t: TangentNetwork, there: KinkRegime) -> Bool[Array, " sites"]:
-    """The sites below others that slide that descent does not let go, though Ψ < 0.
+def swaying(
+    t: TangentNetwork, there: KinkRegime, needed: Bool[Array, ""] | bool = True
+) -> Bool[Array, " sites"]:
+    """The sites below others that slide that descent does not let go, though Ψ < 0; if that
+    is needed.
 
     Gates of a sample sway together: the signal that a site sees while it is on is not the
     mean signal, so that it may stay at its kink.
     """
     none = jnp.zeros_like(there.below)
-    doubtful = there.below & (there.room(none) < 0)
+    doubtful = there.below & (t.gain * there.room(none) < -t.rounding) & needed
     mu = there.nu + jnp.where(there.state == ON, there.signal, 0.0)
     start = t.rate - t.gram @ mu
 

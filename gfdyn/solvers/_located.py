@@ -157,7 +157,9 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
         room = there.room(swaying(t, there))
         first = jnp.argmin(room)
         after = slots.write(there.after_leaving(first), states)
-        turned = (there.opens[first] < 0) & (there.closes[first] < 0)
+        # Where it swayed, Ψ is not 0 as it leaves.
+        jumps = t.gain * room[first] < -t.rounding
+        turned = jumps | (there.opens[first] < 0) & (there.closes[first] < 0)
         return room[first], Leaving(in_one_row(after), room[first] < 0, turned)
 
     def search() -> tuple[Scalar, Leaving]:
@@ -200,8 +202,7 @@ def _decided(
     direction = jnp.where(reached, -direction, direction)
     push = jnp.where(leaving.happens, 0.1 * t.speed, 0.0)
     stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
-    sways = before.state == SLIDING
-    found = decide(t, proposal, sways, direction + push * away, stacked)
+    found = decide(t, proposal, direction + push * away, stacked)
     states = slots.write(found.state, states)
     chosen = slots.mask(t.present, gates.on)
     return (
