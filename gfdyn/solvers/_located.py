@@ -197,12 +197,13 @@ def _decided(
     left = slots.read(in_layers(leaving.states, states))
     proposal = jnp.where(leaving.happens, left, flipped)
     mu = before.nu + jnp.where(before.state == ON, before.signal, 0.0)
-    direction = t.rate - t.gram @ mu
+    # Each on its side of its kink, as far as it comes, or has gone, in a time.
+    side = jnp.where(before.state == SLIDING, 0.0, jnp.where(before.state == ON, 1.0, -1.0))
+    start = side * jnp.abs(t.rate - t.gram @ mu)
     away = jnp.where(left != before.state, jnp.where(left == ON, 1.0, -1.0), 0.0)
-    direction = jnp.where(reached, -direction, direction)
     push = jnp.where(leaving.happens, 0.1 * t.speed, 0.0)
     stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
-    found = decide(t, proposal, direction + push * away, stacked)
+    found = decide(t, proposal, start + push * away, stacked)
     states = slots.write(found.state, states)
     chosen = slots.mask(t.present, gates.on)
     return (
