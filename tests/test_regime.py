@@ -43,8 +43,8 @@ def states(*named):
 
 
 def decision(t, *proposal, playing=False):
-    """The states that are decided on, which must be verified."""
-    found = decided(t, states(*proposal), t.rate, jnp.asarray(playing))
+    """The states that are decided on, which must be verified, coming from closed gates."""
+    found = decided(t, states(*proposal), -jnp.abs(t.rate), jnp.asarray(playing))
     assert found.verified
     return tuple(int(s) for s in found.state[: len(proposal)])
 
@@ -146,6 +146,44 @@ def test_what_is_at_rest_is_left_by_others_alone():
     """Off at z = 0 with c < 0: opened it would descend, but gradient descent never sees
     that side."""
     assert decision(tangent([0.0], [-1.0]), OFF) == (OFF,)
+
+
+def test_what_several_open_gates_carry_may_slide():
+    """A site with no normal of its own, above two that open at rates that cancel there: it
+    is held at its kink by what passes through these."""
+    passed = np.zeros((3, 3))
+    passed[2, 0], passed[2, 1] = 1.0, -1.0
+    gram = np.diag([1.0, 1.0, 0.0])
+    # Open, site 2 would change the rates to 0.6 − 1 and 0.4 + 1: 0.2 − 2 on itself.
+    t = tangent([0.6, 0.4, 0.0], [0.0, 0.0, 1.0], gram, passed)
+    assert decision(t, ON, ON, OFF) == (ON, ON, SLIDING)
+    there = followed(t, states(ON, ON, SLIDING))
+    # Normal (1, −1), of length √2: ν = 0.2 / 2, and both rise at 0.5.
+    np.testing.assert_allclose(there.nu[2], 0.1, rtol=1e-9)
+    np.testing.assert_allclose(there.rate[:2], [0.5, 0.5], rtol=1e-9)
+
+
+def test_gates_of_a_sample_sway_together():
+    """A site that opens below another opens that, too, and so meets a larger signal than
+    the mean one: gradient descent keeps it at its kink though Ψ < 0."""
+    rate, signal, weight = np.array([0.005, 0.059]), np.array([-0.029, 0.168]), 0.54
+    passed = np.array([[0.0, 0.0], [weight, 0.0]])
+    t = tangent(rate, signal, passed=passed)
+    there = followed(t, states(SLIDING, SLIDING))
+    mean = signal[0] + weight * rate[1]
+    np.testing.assert_allclose(there.opens[0], mean - rate[0], rtol=1e-6)
+    assert there.opens[0] < 0 and there.below[0]
+    assert decision(t, SLIDING, SLIDING) == (SLIDING, SLIDING)
+
+    # Gradient descent on −rate·x + signal·(max(x₀, 0), max(x₁ + w max(x₀, 0), 0))
+    x, on = np.zeros(2), []
+    for _ in range(20_000):
+        first, second = x[0] > 0, x[1] + weight * max(x[0], 0) > 0
+        below = signal[0] + weight * signal[1] * second
+        x = x + rate - [below * first, signal[1] * second]
+        on.append([first, second])
+    share = np.mean(on[10_000:], axis=0)
+    assert 0.02 < share[0] < 0.3 and np.abs(x).max() < 1, (share, x)
 
 
 # Networks on which the rates on the two sides of a kink alone decide wrongly.

@@ -43,6 +43,11 @@ class AbstractFlow(eqx.Module):
     def clock_name(self) -> str:
         """The symbol of the clock: t for physical time, τ otherwise."""
 
+    @property
+    @abc.abstractmethod
+    def comes_to_rest(self) -> bool:
+        """Whether its point comes to rest on the way, on kinks all but parallel."""
+
     @abc.abstractmethod
     def check(self, net: AbstractNet) -> None:
         """Raise ValueError where this flow is not defined for the net."""

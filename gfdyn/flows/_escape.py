@@ -58,6 +58,11 @@ class EscapeFlow(AbstractFlow):
         """τ, dt = r^(2−L) dτ."""
         return "tau"
 
+    @property
+    def comes_to_rest(self) -> bool:
+        """As directions do, near critical points of the constrained risk."""
+        return True
+
     def check(self, net: AbstractNet) -> None:
         """Raise unless the net fits the problem and is homogeneous.
 

@@ -87,6 +87,11 @@ class GradientFlow(AbstractFlow):
         """t in physical time, τ otherwise."""
         return "t" if self.clock == "physical" else "tau"
 
+    @property
+    def comes_to_rest(self) -> bool:
+        """At its end alone."""
+        return False
+
     def check(self, net: AbstractNet) -> None:
         """Raise unless the net fits the problem, and the mask the net.
 

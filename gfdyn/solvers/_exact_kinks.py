@@ -85,23 +85,23 @@ class ExactKinks(AbstractSolver):
         rtol: relative tolerance per step, as in `Adaptive`.
         atol: absolute tolerance per step, as in `Adaptive`.
         verified: whether to go on, in networks of up to 4096 gates, only in regimes that
-            are verified to be local minima of what gradient descent descends at a kink:
-            right where the sides alone decide wrongly (see `gfdyn.kinks`), as on some deep
-            networks. Points at which the flow is not unique are counted in
-            `certificate.choices`. For gradient flows; an `EscapeFlow` that comes to rest
-            may end in `no_regime`.
+            are verified to be where gradient descent goes on at a kink (see
+            `gfdyn.kinks`), rather than to go by the sides of each kink alone, which some
+            deep networks deceive. Points at which the flow is not unique are counted in
+            `certificate.choices`. By default a `GradientFlow` is, and an `EscapeFlow`,
+            which comes to rest where many kinks are all but parallel, is not.
     """
 
     steps: Adaptive
     loop_kind: str
-    verified: bool = eqx.field(static=True)
+    verified: bool | None = eqx.field(static=True)
 
     def __init__(
         self,
         rtol: float | Scalar = 1e-6,
         atol: float | Scalar = 1e-12,
         method: dfx.AbstractSolver | None = None,
-        verified: bool = False,
+        verified: bool | None = None,
     ):
         """Choose the tolerances and the method.
 
@@ -179,7 +179,7 @@ class ExactKinks(AbstractSolver):
         gates = self._freeze(net, horizon, jumps, before)
         held = before.lines.one_of_each(gates.sliding)
         small = _is_small(gates)
-        verifying = self.verified and small
+        verifying = self._verifies(flow, gates)
         allowance = self._allowance(flow, net, size, small, before)
 
         def around(position: Any) -> State:
@@ -239,6 +239,11 @@ class ExactKinks(AbstractSolver):
             changes=GateChanges(before.gates.sliding, gates, outcome.gates, outcome.since),
         )
 
+    def _verifies(self, flow: AbstractFlow, gates: GateState) -> bool:
+        """Whether it goes on in verified regimes alone."""
+        wanted = not flow.comes_to_rest if self.verified is None else self.verified
+        return wanted and _is_small(gates)
+
     def _jumps(
         self, flow: AbstractFlow, position: Any, horizon: Scalar, before: "_KinkState"
     ) -> Sites:
@@ -253,7 +258,7 @@ class ExactKinks(AbstractSolver):
             here.nu,
             before.gates,
             reach,
-            at_rest=self.verified,
+            at_rest=self._verifies(flow, before.gates),
         )
         gain = flow.gain(here.gradient)
         return constant(per_layer(lambda s: gain * s, sizes))
