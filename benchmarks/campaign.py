@@ -1,8 +1,8 @@
 """Does the exact flow end where gradient descent of small steps does, on random networks?
 
 Weights N(0, 1/fan-in), data and targets N(0, 1), mean squared loss, float64. Each flow is
-taken twice, by `ExactKinks()` and by `ExactKinks(verified=True)`, and set against gradient
-descent at several steps. A run is
+taken twice, by `ExactKinks(verified=False)` and by `ExactKinks(verified=True)`, and set
+against gradient descent at several steps. A run is
 
 * *in line* if its relative distance to one of these ends is at most half that step, or
   30 rtol, or falls with the step;

@@ -25,7 +25,9 @@ class Certificate(eqx.Module):
         balance_drift: the largest drift of a conserved quantity, over the largest ‖θ‖².
         risk_increase: the largest rise of the risk over one accepted step.
         choices: at how many points the flow is not unique: a kink along which a neuron
-            slides turned from attracting to repelling, and either side could follow.
+            slides turned from attracting to repelling, so that either side could follow;
+            or let go of a neuron that gradient descent holds for longer or shorter,
+            depending on its step.
     """
 
     energy_residual: Scalar

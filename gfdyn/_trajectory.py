@@ -276,8 +276,8 @@ def _summary(traj: Trajectory) -> str:
         )
     if choices := int(certificate.choices):
         lines.append(
-            f"  choices          {choices}: a kink along which a neuron slides turned from "
-            "attracting to repelling; either side may follow, the closed one was taken"
+            f"  choices          {choices}: left a kink where the flow is not unique "
+            "(docs/algorithm.md); gradient descent may leave on another side, or later"
         )
     if not certificate.energy_residual <= _SUSPICIOUS_RESIDUAL:
         lines.append(

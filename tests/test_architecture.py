@@ -58,6 +58,8 @@ ORDER = (
     "kinks._sites",
     "kinks._shared",
     "kinks._tangent",
+    "kinks._play",
+    "kinks._apart",
     "kinks._regime",
     "kinks._multipliers",
     "kinks._sliding",

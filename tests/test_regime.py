@@ -166,7 +166,7 @@ def test_what_several_open_gates_carry_may_slide():
 def test_gates_of_a_sample_sway_together():
     """A site that opens below another opens that, too, and so meets a larger signal than
     the mean one: gradient descent keeps it at its kink though Ψ < 0."""
-    rate, signal, weight = np.array([0.005, 0.059]), np.array([-0.029, 0.168]), 0.54
+    rate, signal, weight = np.array([0.09, 0.42]), np.array([-0.52, 1.0]), 1.3
     passed = np.array([[0.0, 0.0], [weight, 0.0]])
     t = tangent(rate, signal, passed=passed)
     there = followed(t, states(SLIDING, SLIDING))
@@ -183,7 +183,7 @@ def test_gates_of_a_sample_sway_together():
         x = x + rate - [below * first, signal[1] * second]
         on.append([first, second])
     share = np.mean(on[10_000:], axis=0)
-    assert 0.02 < share[0] < 0.3 and np.abs(x).max() < 1, (share, x)
+    assert 0.1 < share[0] < 0.5 and np.abs(x).max() < 2, (share, x)
 
 
 # Networks on which the rates on the two sides of a kink alone decide wrongly.

@@ -1,9 +1,6 @@
 """Where pre-activations are 0: sites, regimes, and the velocity along kinks."""
 
 from ._regime import (
-    OFF as OFF,
-    ON as ON,
-    SLIDING as SLIDING,
     Decision as Decision,
     KinkRegime as KinkRegime,
     decide as decide,
@@ -56,6 +53,9 @@ from ._sliding import (
     z_rates as z_rates,
 )
 from ._tangent import (
+    OFF as OFF,
+    ON as ON,
+    SLIDING as SLIDING,
     Slots as Slots,
     TangentNetwork as TangentNetwork,
     slots_of as slots_of,

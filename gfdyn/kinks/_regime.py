@@ -26,40 +26,37 @@ if ν > c, closed if ν < 0, and where both hold the kink has turned from attrac
 repelling: the flow is not unique, and the gate closes. Sites that share a kink are opened
 and closed together, by the sign of their part in it. Where a site opens below others that
 share their kinks, these part from it or go with it, whichever lowers Ψ.
+
+**Below others that slide** Ψ < 0 is not enough. Gates of a sample sway together: while the
+lower site is on, the upper one is on more often than on the average, or less, so that
+the signal c that the lower one meets is not the mean one. What descent does is played.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int8
+from jaxtyping import Array, Bool, Int, Int8
 
-from ._tangent import TangentNetwork, holding
+from ._apart import Surroundings, let_go
+from ._play import play
+from ._tangent import OFF, ON, SLIDING, Row, Square, TangentNetwork, holding
 
-
-OFF, ON, SLIDING = np.int8(0), np.int8(1), np.int8(2)
-
-Row = Float[Array, " sites"]
-Square = Float[Array, "sites sites"]
-Scalar = Float[Array, ""]
 
 # Proposals before gradient descent is played, and after each time that it was.
 _PROPOSALS = 6
 _PLAYS = 4
-# Rounds in which a play comes to the kinks; of all of the first play, and how many times
-# as many each further one has; of one that tells whether a site sways to the end.
-_APPROACH = 50
+# Rounds of the first play, and how many times as many each further one has; of one that
+# tells whether a site sways to the end.
 _ROUNDS, _LONGER = 400, 3
 _LONG = 10_000
-# A gate that stays for so many rounds does not sway.
-_SETTLED = 300
 
 
 class KinkRegime(eqx.Module):
     """The flow with given sites on and sliding: rates, multipliers, and what may leave.
 
     `opens` and `closes` are Ψ where the kink of a site is let go to either side, ∞ at sites
-    that do not slide; `apart` is the rates of all sites as it opens and as it closes.
+    that do not slide; `apart` is the rates of all sites as it opens and as it closes;
+    `below` says which kinks are below others that slide.
     """
 
     state: Int8[Array, " sites"]
@@ -108,31 +105,25 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     still = t.present & (sliding | (jnp.abs(rate) <= t.rounding))
 
     shares = _shares(t, gram, still, hangs)
-    gained, lost = jnp.maximum(shares, 0.0), jnp.maximum(-shares, 0.0)
-    opens = gained @ signal - shares @ mu
-    closes = lost @ signal + shares @ mu
     # What is at rest, off, is moved by others alone: gradient descent is left of its kink.
     slides = jnp.any((shares != 0) & sliding[None, :], axis=1)
     together = sliding | (slides & still)
-    state = jnp.where(together, SLIDING, jnp.where(on, ON, OFF))
     leader = slides & (jnp.argmax(shares != 0, axis=1) == jnp.arange(len(own)))
     rising = through @ t.passed
-    opens, closes, apart_open, apart_closed = _parted(
-        t, rising, shares, mu, signal, on, hangs, still, leader, opens, closes
-    )
-    infinite = jnp.full_like(opens, jnp.inf)
+    around = Surroundings(rising, shares, mu, signal, on, hangs, still, t.layers)
+    opens, closes, apart_open, apart_closed = let_go(around, leader)
     reached = jnp.any((rising != 0) & together[:, None], axis=0)
-    below = leader & jnp.any((shares != 0) & reached[None, :], axis=1)
+    infinite = jnp.full_like(opens, jnp.inf)
     return KinkRegime(
-        state,
-        rate,
-        nu,
-        signal,
-        jnp.where(leader, opens, infinite),
-        jnp.where(leader, closes, infinite),
-        apart_open,
-        apart_closed,
-        below,
+        state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),
+        rate=rate,
+        nu=nu,
+        signal=signal,
+        opens=jnp.where(leader, opens, infinite),
+        closes=jnp.where(leader, closes, infinite),
+        apart_open=apart_open,
+        apart_closed=apart_closed,
+        below=leader & jnp.any((shares != 0) & reached[None, :], axis=1),
     )
 
 
@@ -170,90 +161,6 @@ def _shares(
     pair = (still & ~hangs)[:, None] & (still & ~hangs)[None, :]
     same = pair & parallel & (t.unit[:, None] == t.unit[None, :])
     return jnp.where(same, gram / own[:, None], 0.0)
-
-
-def _parted(
-    t: TangentNetwork,
-    rising: Square,
-    shares: Square,
-    mu: Row,
-    signal: Row,
-    on: Bool[Array, " sites"],
-    hangs: Bool[Array, " sites"],
-    still: Bool[Array, " sites"],
-    leader: Bool[Array, " sites"],
-    opens: Row,
-    closes: Row,
-) -> tuple[Row, Row, Square, Square]:
-    """Ψ and rates as each kink is let go, where that moves others above it apart."""
-    shared = (jnp.sum(shares != 0, axis=1) > 1) | hangs
-    above = jnp.where((still & shared)[:, None] & still[None, :], rising, 0.0)
-    stacked = leader & jnp.any((shares != 0) & jnp.any(above != 0, axis=0)[None, :], axis=1)
-
-    def look(i: Int[Array, ""], found: tuple) -> tuple:
-        opens, closes, opened, closed = found
-        site = order[i]
-        p_open = _following(t, rising, shares, mu, signal, on, hangs, still, shares[site])
-        p_closed = _following(
-            t, rising, shares, mu, signal, on, hangs, still, -shares[site]
-        )
-
-        def psi(p: Row) -> Scalar:
-            return jnp.sum(jnp.where(still, _change(signal, mu, p), 0.0))
-
-        return (
-            opens.at[site].set(psi(p_open)),
-            closes.at[site].set(psi(p_closed)),
-            opened.at[site].set(p_open),
-            closed.at[site].set(p_closed),
-        )
-
-    order = jnp.argsort(~stacked, stable=True)
-    start = (opens, closes, shares, -shares)
-    return jax.lax.fori_loop(0, jnp.sum(stacked), look, start)
-
-
-def _following(
-    t: TangentNetwork,
-    rising: Square,
-    shares: Square,
-    mu: Row,
-    signal: Row,
-    on: Bool[Array, " sites"],
-    hangs: Bool[Array, " sites"],
-    still: Bool[Array, " sites"],
-    first: Row,
-) -> Row:
-    """The rates of all sites as those of one kink get the rates `first`.
-
-    In each layer, from below, a kink whose sites are pushed apart stays where it is, or
-    moves so that one of them does not: whichever makes Ψ smaller there.
-    """
-    own = first != 0
-    together = (shares != 0) & ~own[None, :]
-
-    def psi(p: Row) -> Row:
-        return _change(signal, mu, p)
-
-    p = first
-    for _ in range(t.layers - 1):
-        # What sites pass beyond what those that are on pass already
-        passed = jnp.where(still, jnp.maximum(p, 0.0) - jnp.where(on, p, 0.0), 0.0)
-        pushed = jnp.where(still & ~own, rising @ passed, 0.0)
-        staying = jnp.sum(jnp.where(together, psi(pushed)[None, :], 0.0), axis=1)
-        moved = pushed[None, :] - pushed[:, None] * shares
-        moving = jnp.sum(jnp.where(together, jax.vmap(psi)(moved), 0.0), axis=1)
-        # Of all sites of a kink the best to keep still
-        choice = jnp.argmin(jnp.where(together, moving[:, None], jnp.inf), axis=0)
-        better = (moving[choice] < staying) & ~hangs & (pushed[choice] != 0)
-        columns = jnp.arange(len(p))
-        p = jnp.where(own, first, jnp.where(better, moved[choice, columns], pushed))
-    return p
-
-
-def _change(signal: Row, mu: Row, p: Row) -> Row:
-    """What each site adds to Ψ at rates p."""
-    return signal * jnp.maximum(p, 0.0) - mu * p
 
 
 class Decision(eqx.Module):
@@ -327,13 +234,13 @@ def _next(
     other = jnp.where(on, OFF, ON)
     state = jnp.where(wrong, jnp.where(leads_on, other, SLIDING), there.state)
 
-    def let_go(i: Int[Array, ""], state: Array) -> Array:
+    def gone(i: Int[Array, ""], state: Array) -> Array:
         site = order[i]
-        gone = there.after_leaving(site)
-        return jnp.where(gone != there.state, gone, state)
+        after = there.after_leaving(site)
+        return jnp.where(after != there.state, after, state)
 
     order = jnp.argsort(~leaving, stable=True)
-    return jax.lax.fori_loop(0, jnp.sum(leaving), let_go, state)
+    return jax.lax.fori_loop(0, jnp.sum(leaving), gone, state)
 
 
 def swaying(
@@ -354,54 +261,3 @@ def swaying(
         return play(t, start, jnp.asarray(_LONG), doubtful).sways
 
     return jax.lax.cond(jnp.any(doubtful), played, lambda: none)
-
-
-class Played(eqx.Module):
-    """Where gradient descent settles: the states, and which sites sway between both sides
-    to the end."""
-
-    state: Int8[Array, " sites"]
-    sways: Bool[Array, " sites"]
-
-
-def play(
-    t: TangentNetwork,
-    start: Row,
-    rounds: Int[Array, ""],
-    asked: Bool[Array, " sites"],
-) -> Played:
-    """Gradient descent of unit steps, from some times `start`; until none of the sites
-    asked about sways, or all rounds have been played."""
-
-    def rates(x: Row) -> Row:
-        p = x
-        for _ in range(t.layers - 1):
-            p = x + t.passed @ jnp.maximum(p, 0.0)
-        return p
-
-    def velocity(open_: Array) -> Row:
-        mu = jnp.where(open_, t.signal, 0.0)
-        for _ in range(t.layers - 1):
-            mu = jnp.where(open_, t.signal + t.passed.T @ mu, 0.0)
-        return t.rate - t.gram @ mu
-
-    def going(carry: tuple) -> Array:
-        k, *_, last, _ = carry
-        return (k < rounds) & jnp.any(asked & (k - last < _SETTLED))
-
-    def step(carry: tuple) -> tuple:
-        k, x, open_, last, before = carry
-        x = x + velocity(open_)
-        now = rates(x) > t.rounding
-        changed = now != open_
-        before = jnp.where(changed, last, before)
-        return k + 1, x, now, jnp.where(changed, k, last), before
-
-    x = _APPROACH * start
-    begin = jnp.zeros_like(rounds)
-    never = jnp.zeros(start.shape, rounds.dtype)
-    carry = (begin, x, rates(x) > t.rounding, never, never - 1)
-    k, _, open_, last, before = jax.lax.while_loop(going, step, carry)
-    state = jnp.where(2 * before >= k, SLIDING, jnp.where(open_, ON, OFF))
-    sways = asked & (k - last < _SETTLED)
-    return Played(jnp.where(t.present, state, OFF), sways)

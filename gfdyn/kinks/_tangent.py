@@ -15,6 +15,13 @@ from ..nets import AbstractNet, in_layers, in_one_row
 from ._sites import GateState, HeldGate, Mask, Scalar, constant, linearise, through_gates
 
 
+# The states of a site
+OFF, ON, SLIDING = np.int8(0), np.int8(1), np.int8(2)
+
+# Values at sites at kinks, and at pairs of them
+Row = Float[Array, " sites"]
+Square = Float[Array, "sites sites"]
+
 # So many sites at kinks are looked at together: in networks of up to so many sites.
 _SLOTS = ((1024, 64), (4096, 128))
 # Places are worked on in blocks, those of which all are empty not at all.

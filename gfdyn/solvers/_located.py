@@ -42,11 +42,11 @@ from ._span import Looks, Outcome, Span
 
 class Leaving(eqx.Module):
     """The sliding sites that are let go first: the states of all sites from then on, in one
-    row; whether any is, and whether its kink has turned from attracting to repelling."""
+    row; whether any is, and whether the flow is not unique there."""
 
     states: Int8[Array, " sites"]
     happens: Bool[Array, ""]
-    turned: Bool[Array, ""]
+    choice: Bool[Array, ""]
 
 
 def to_first_event(span: Span, accepted: Bool[Array, ""]) -> Outcome:
@@ -120,7 +120,7 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
         crossed=crossed,
         stranded=nowhere(gates),
         cost=jnp.zeros_like(span.size) + 8,
-        choices=leaving.turned.astype(jnp.int32),
+        choices=leaving.choice.astype(jnp.int32),
         verified=verified & ~sliding.overflow,
     )
 
@@ -157,10 +157,11 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
         room = there.room(swaying(t, there))
         first = jnp.argmin(room)
         after = slots.write(there.after_leaving(first), states)
+        turned = (there.opens[first] < 0) & (there.closes[first] < 0)
         # Where it swayed, Ψ is not 0 as it leaves.
-        jumps = t.gain * room[first] < -t.rounding
-        turned = jumps | (there.opens[first] < 0) & (there.closes[first] < 0)
-        return room[first], Leaving(in_one_row(after), room[first] < 0, turned)
+        swayed = t.gain * room[first] < -t.rounding
+        leaving = Leaving(in_one_row(after), room[first] < 0, turned | swayed)
+        return room[first], leaving
 
     def search() -> tuple[Scalar, Leaving]:
         unknown = jnp.full_like(before, jnp.nan)

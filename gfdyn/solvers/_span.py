@@ -71,7 +71,7 @@ class Outcome(eqx.Module):
     stranded: Mask
     # In field evaluations
     cost: Scalar
-    # Kinks that have turned from attracting to repelling; whether the regime is verified
+    # Kinks left where the flow is not unique; whether the regime is verified
     choices: Int[Array, ""]
     verified: Bool[Array, ""]
 
