@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool
 
 from ..flows import AbstractFlow, State
-from ..nets import AbstractNet
+from ..nets import AbstractNet, norm
 from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
 from ._shared import Lines
 from ._sites import (
@@ -25,6 +25,7 @@ from ._sites import (
     Scalar,
     Sites,
     any_of,
+    constant,
     linearise,
     masked,
     per_layer,
@@ -41,6 +42,9 @@ from ._tangent import Slots, gram_of, holding, normals_of
 # Relative to the diagonal. On the way to the kinks, directions in which they differ by
 # less than its root are left alone.
 _DAMPING = 1e-6
+# Positions put back on a kink are this much on its closed side, in units of the precision
+# and of the norms of the parameters and of ∂z/∂θ.
+_Z_ROUNDING = 8.0
 # Velocities along kinks: those that differ by less than this power of the precision are
 # parallel. To hold z at 0 on all of them would take multipliers that are rounding alone.
 _PARALLEL_POWER = 1 / 3
@@ -162,12 +166,14 @@ def motion_along(
 
 
 def back_along(flow: AbstractFlow, position: Any, gates: GateState, slots: Slots) -> Any:
-    """The nearest position at which z = 0 at some sites, to first order."""
+    """The nearest position at which z = 0 at some sites, to first order; by rounding on the
+    closed side, so that a gate that closes for good is off."""
     net, x = flow.point(position), flow.problem.data.x
 
     def project() -> AbstractNet:
         normals, sizes = _unit_normals(net, x, gates, slots)
-        z = slots.read(preactivations(flow, position, gates)) / sizes
+        rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(constant(net))
+        z = slots.read(preactivations(flow, position, gates)) / sizes + rounding
         nu = holding(gram_of(normals, slots.present), slots.present, z, _DAMPING**0.5)
         flat, unravel = ravel_pytree(net)
         return unravel(flat - nu @ normals)
