@@ -70,10 +70,12 @@ class KinkRegime(eqx.Module):
     below: Bool[Array, " sites"]
 
     def room(self, sways: Bool[Array, " sites"]) -> Row:
-        """How far each sliding site is from being let go; those that are below others are
-        not where they sway."""
-        room = jnp.minimum(self.opens, self.closes)
-        return jnp.where(sways & self.below, jnp.inf, room)
+        """How far each sliding site is from being let go; those that sway are not."""
+        return jnp.where(sways, jnp.inf, jnp.minimum(self.opens, self.closes))
+
+    def own_rate(self, t: TangentNetwork) -> Row:
+        """The rates that the parameters alone give all sites, x = rate − G μ."""
+        return t.rate - t.gram @ (self.nu + jnp.where(self.state == ON, self.signal, 0.0))
 
     def after_leaving(self, site: Int[Array, ""]) -> Int8[Array, " sites"]:
         """The state once the kink of a site is let go, to the side that descends."""
@@ -210,9 +212,7 @@ def decide(
 
 
 def _next(
-    t: TangentNetwork,
-    there: KinkRegime,
-    singly: Bool[Array, ""],
+    t: TangentNetwork, there: KinkRegime, singly: Bool[Array, ""]
 ) -> Int8[Array, " sites"]:
     """The state with what is wrong with it changed, the worst of it alone if `singly`.
 
@@ -254,10 +254,8 @@ def swaying(
     """
     none = jnp.zeros_like(there.below)
     doubtful = there.below & (t.gain * there.room(none) < -t.rounding) & needed
-    mu = there.nu + jnp.where(there.state == ON, there.signal, 0.0)
-    start = t.rate - t.gram @ mu
 
     def played() -> Bool[Array, " sites"]:
-        return play(t, start, jnp.asarray(_LONG), doubtful).sways
+        return play(t, there.own_rate(t), jnp.asarray(_LONG), doubtful).sways
 
     return jax.lax.cond(jnp.any(doubtful), played, lambda: none)

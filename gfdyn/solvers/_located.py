@@ -13,9 +13,11 @@ from ..kinks import (
     ON,
     SLIDING,
     GateState,
+    KinkRegime,
     Mask,
     Sites,
     Slots,
+    TangentNetwork,
     any_of,
     back_along,
     constant,
@@ -148,12 +150,7 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
         back = back_along(flow, span.leg.at(time).position, gates, sliding)
         position = flow.retract(back)
-        z = preactivations(flow, position, gates)
-        states = states_of(gates, z)
-        near = near_kinks(flow, position, gates, z)
-        slots = places_for(gates.sliding, near)
-        t = tangent_network(flow, position, gates, slots)
-        there = regime(t, slots.read(states))
+        slots, states, t, there = _blown_up(flow, position, gates, gates.sliding)
         room = there.room(swaying(t, there))
         first = jnp.argmin(room)
         after = slots.write(there.after_leaving(first), states)
@@ -186,21 +183,15 @@ def _decided(
     flow: AbstractFlow, position: Any, gates: GateState, crossed: Mask, leaving: Leaving
 ) -> tuple[GateState, Bool[Array, ""]]:
     """The gates next, where sites have come to their kinks or are let go."""
-    z = preactivations(flow, position, gates)
     certain = either(gates.sliding, crossed)
-    near = near_kinks(flow, position, gates, z)
-    slots = places_for(certain, near)
-    t = tangent_network(flow, position, gates, slots)
-    states = states_of(gates, z)
+    slots, states, t, before = _blown_up(flow, position, gates, certain)
     reached = slots.read(crossed)
-    before = regime(t, slots.read(states))
     flipped = jnp.where(reached, jnp.where(before.state == ON, OFF, ON), before.state)
     left = slots.read(in_layers(leaving.states, states))
     proposal = jnp.where(leaving.happens, left, flipped)
-    mu = before.nu + jnp.where(before.state == ON, before.signal, 0.0)
     # Each on its side of its kink, as far as it comes, or has gone, in a time.
     side = jnp.where(before.state == SLIDING, 0.0, jnp.where(before.state == ON, 1.0, -1.0))
-    start = side * jnp.abs(t.rate - t.gram @ mu)
+    start = side * jnp.abs(before.own_rate(t))
     away = jnp.where(left != before.state, jnp.where(left == ON, 1.0, -1.0), 0.0)
     push = jnp.where(leaving.happens, 0.1 * t.speed, 0.0)
     stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
@@ -215,6 +206,18 @@ def _decided(
         ),
         found.verified,
     )
+
+
+def _blown_up(
+    flow: AbstractFlow, position: Any, gates: GateState, certain: Mask
+) -> tuple[Slots, tuple[Array, ...], TangentNetwork, KinkRegime]:
+    """The places of the sites at kinks, the states of all, the network blown up there, and
+    the regime under the gates."""
+    z = preactivations(flow, position, gates)
+    states = states_of(gates, z)
+    slots = places_for(certain, near_kinks(flow, position, gates, z))
+    t = tangent_network(flow, position, gates, slots)
+    return slots, states, t, regime(t, slots.read(states))
 
 
 def places_for(certain: Mask, near: Mask) -> Slots:
