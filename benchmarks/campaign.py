@@ -9,6 +9,8 @@ against gradient descent at several steps. A run is
 * *elsewhere* if it is near none of them;
 * *failed* if the solve did not reach its end.
 
+Gradient descent runs in C++ (`descent.cpp`) where there is a g++.
+
 `choices` counts the runs whose certificate says that the flow was not unique; `seconds`
 is the mean of a solve, compilation apart, and `ratio` that of `verified` over the other.
 
@@ -26,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
+from _descents import descents, flat
 from _report import write_report
 from tqdm import tqdm
 
@@ -80,11 +83,6 @@ def verdict(distances: dict[float, float], rtol: float) -> str:
     return "in line" if near or falls and distances[finest] <= 3 * finest else "elsewhere"
 
 
-def flat(net: Any) -> np.ndarray:
-    """θ as one vector."""
-    return np.concatenate([np.ravel(w) for w in net.weights])
-
-
 def row_of(shape: str, settings: Settings) -> dict[str, Any]:
     """How the flows of a shape end, by each way to decide at kinks."""
     ways = {
@@ -95,12 +93,12 @@ def row_of(shape: str, settings: Settings) -> dict[str, Any]:
         way: {"in line": 0, "elsewhere": [], "failed": [], "choices": 0, "seconds": 0.0}
         for way in ways
     }
+    problems, nets = zip(
+        *(drawn(shape, seed) for seed in range(settings.seeds)), strict=True
+    )
+    ends = descents(problems, nets, settings.steps, settings.t1)
     for seed in tqdm(range(settings.seeds), desc=shape):
-        problem, net = drawn(shape, seed)
-        descents = {
-            step: flat(gf.descend(problem, net, step, round(settings.t1 / step)).final)
-            for step in settings.steps
-        }
+        problem, net = problems[seed], nets[seed]
         for way, solver in ways.items():
             flow, start = gf.GradientFlow(problem), time.perf_counter()
             traj = gf.solve(
@@ -116,15 +114,17 @@ def row_of(shape: str, settings: Settings) -> dict[str, Any]:
             if seed:
                 found[way]["seconds"] += time.perf_counter() - start
             size = np.linalg.norm(end)
-            gaps = {s: float(np.linalg.norm(end - d) / size) for s, d in descents.items()}
+            away = np.linalg.norm(end - ends[seed], axis=1) / size
+            gaps = dict(zip(settings.steps, away.tolist(), strict=True))
             found[way]["choices"] += int(traj.certificate.choices > 0)
             if float(traj.final_time) < settings.t1 * (1 - 1e-9):
                 found[way]["failed"].append(seed)
             elif verdict(gaps, settings.rtol) == "in line":
                 found[way]["in line"] += 1
             else:
-                away = {"seed": seed, "distance": min(gaps.values())}
-                found[way]["elsewhere"].append(away)
+                least, choices = min(gaps.values()), int(traj.certificate.choices)
+                said = {"seed": seed, "distance": least, "choices": choices}
+                found[way]["elsewhere"].append(said)
     for way in ways:
         found[way]["seconds"] /= max(settings.seeds - 1, 1)
     ratio = found["verified"]["seconds"] / max(found["sides"]["seconds"], 1e-9)

@@ -1,10 +1,13 @@
 """The benchmarks run, at a small size, and measure what they say."""
 
 import json
+import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 
@@ -45,6 +48,18 @@ def test_campaign(tmp_path):
         ended = row[way]
         number = ended["in line"] + len(ended["elsewhere"]) + len(ended["failed"])
         assert number == row["seeds"] and ended["in line"] and ended["seconds"] > 0
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_descents_of_the_campaign_agree(monkeypatch):
+    """In C++ and by `gf.descend`: two seeds, so that they are kept apart."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    campaign, by_step = import_module("campaign"), import_module("_descents")
+    some = [campaign.drawn("2-4-3-1:5", seed) for seed in range(2)]
+    found = by_step.descents(*zip(*some, strict=True), (1e-2, 3e-3), 3.0)
+    for one, ends in zip(some, found, strict=True):
+        expected = by_step.by_gfdyn(*one, (1e-2, 3e-3), 3.0)
+        np.testing.assert_allclose(ends, expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.slow
