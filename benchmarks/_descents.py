@@ -20,7 +20,7 @@ def descents(
     t1: float,
 ) -> np.ndarray:
     """θ at `t1` of each net and each step, (nets, steps, parameters), by `descent.cpp`; by
-    `gf.descend`, some hundred times slower, where there is no g++. float64."""
+    `gf.descend`, which is slower, where there is no g++. float64."""
     compiler = shutil.which("g++")
     if compiler is None:
         pairs = zip(problems, nets, strict=True)
