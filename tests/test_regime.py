@@ -9,7 +9,7 @@ import gfdyn as gf
 from gfdyn.kinks import OFF, ON, SLIDING, TangentNetwork, decide, regime
 
 
-PLACES = 4
+PLACES = 6
 # One program for all: three layers, so that what is stacked is looked at.
 decided = jax.jit(lambda t, state, d, play: decide(t, state, d, play))
 followed = jax.jit(regime)
@@ -33,6 +33,7 @@ def tangent(rate, signal, gram=None, passed=None, unit=None):
         present=jnp.arange(PLACES) < n,
         unit=jnp.asarray([*(range(n) if unit is None else unit), *[99] * rest]),
         speed=jnp.asarray(1.0),
+        pull=jnp.asarray(1.0),
         gain=jnp.asarray(1.0),
         layers=3,
     )
@@ -99,7 +100,7 @@ def test_a_signal_that_changes_sign():
     """ν/c = ½ in range, but c < 0: the kink repels on both sides, and the gate closes."""
     t = tangent([-0.5], [-1.0])
     there = followed(t, states(SLIDING))
-    assert there.opens[0] < 0 and there.closes[0] < 0
+    assert there.repels(jnp.asarray(0))
     assert decision(t, SLIDING) == (OFF,)
 
 
@@ -112,14 +113,16 @@ def stacked(rate):
     return tangent([rate, 1.0, 1.0], [0.2, 3.0, -1.0], gram, passed, unit=[0, 1, 1])
 
 
-@pytest.mark.parametrize("rate, gained", [(1.0, 0.2), (1.5, -0.3)])
+@pytest.mark.parametrize("rate, gained", [(1.0, 0.0), (1.5, -0.3)])
 def test_a_stacked_pair(rate, gained):
     r"""Opened, it costs c and moves the kink above back so that its own sample stays there:
-    that costs the multiplier 1 of that kink. Ψ = 0.2 + 1 − ν."""
+    that costs the multiplier 1 of that kink, 0.2 + 1 − ν in all. What two sites on one kink
+    above share of its multiplier is free, and what it may be at best is 0 if that is > 0.
+    """
     there = followed(stacked(rate), states(SLIDING, SLIDING, SLIDING))
-    np.testing.assert_allclose(there.opens[0], gained, rtol=1e-8)
+    np.testing.assert_allclose(min(there.opens[0], 0.0), gained, atol=1e-3)
     after = decision(stacked(rate), SLIDING, SLIDING, SLIDING)
-    assert after == ((SLIDING,) * 3 if gained > 0 else (ON, SLIDING, OFF))
+    assert after == ((ON, SLIDING, OFF) if gained < 0 else (SLIDING,) * 3)
 
 
 @pytest.mark.parametrize("rate, expected", [(1.5, (2, 0, 0)), (2.5, (1, 1, 0))])
@@ -140,6 +143,27 @@ def test_a_unit_whose_weights_vanish():
     there = followed(t, states(SLIDING, SLIDING, SLIDING))
     np.testing.assert_allclose(there.rate[:3], 0.0, atol=1e-8)
     assert decision(t, ON, ON, ON, playing=True) == (SLIDING, SLIDING, SLIDING)
+
+
+def test_a_unit_that_several_regimes_would_take_on():
+    """Its weights come to 0 along the kink of the fourth sample. With signals c < 0 more
+    than one regime is right; gradient descent ends in that with all gates off, though what
+    is wrong with proposals leads to that with the third one on."""
+    x = [[-0.11, -0.99], [-0.11, -0.99], [0.29, -0.96], [-0.16, -0.99], [-0.52, -0.85]]
+    x = np.array([*x, [-0.29, -0.96]])
+    signal, moves = np.array([1.8, 1.8, -0.5, 5.8, -3.0, -1.0]), np.array([3.7, 1.2])
+    t = tangent(x @ moves, signal, x @ x.T, unit=[0] * 6)
+    before = followed(t, states(OFF, OFF, OFF, SLIDING, ON, ON))
+    start = np.array([-1.0, -1.0, -1.0, 0.0, 1.0, 1.0]) * np.abs(before.own_rate(t))
+    reached = states(ON, OFF, OFF, SLIDING, ON, ON)
+    found = decided(t, reached, start, jnp.asarray(False))
+
+    weights = np.array([-0.99, 0.16])
+    for _ in range(10_000):
+        weights += 1e-3 * (moves - signal @ (x * (x @ weights > 0)[:, None]))
+    assert np.all(x @ weights < 0)
+    assert found.verified
+    assert np.all(found.state == OFF)
 
 
 def test_what_is_at_rest_is_left_by_others_alone():

@@ -34,6 +34,7 @@ from ._sites import (
     preactivations as preactivations,
     returning as returning,
     rounding_of as rounding_of,
+    samples_of as samples_of,
     slack as slack,
     sliding_along as sliding_along,
     smallest as smallest,
@@ -58,6 +59,7 @@ from ._tangent import (
     SLIDING as SLIDING,
     Slots as Slots,
     TangentNetwork as TangentNetwork,
+    capacity_of as capacity_of,
     slots_of as slots_of,
     tangent_network as tangent_network,
 )

@@ -37,57 +37,97 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
-from ._apart import Surroundings, let_go
+from ._in_range import free_multipliers, into_range
+from ._letting_go import LettingGo
 from ._play import play
-from ._tangent import OFF, ON, SLIDING, Row, Square, TangentNetwork, holding
+from ._sites import Scalar
+from ._tangent import (
+    OFF,
+    ON,
+    SLIDING,
+    Row,
+    Square,
+    TangentNetwork,
+    holding,
+    parallel_angle,
+)
 
 
-# Proposals before gradient descent is played, and after each time that it was.
-_PROPOSALS = 6
+# Proposals before gradient descent is played, and after each time that it was; in the
+# first few all is changed that is wrong.
+_PROPOSALS, _TOGETHER = 24, 3
 _PLAYS = 4
 # Rounds of the first play, and how many times as many each further one has; of one that
 # tells whether a site sways to the end.
 _ROUNDS, _LONGER = 400, 3
 _LONG = 10_000
+# How many times multipliers are brought nearer to their range.
+_RANGES = 4
+# Ψ of what is not below other sliding sites counts so much more in that, so that what is
+# below is let go first; what makes way for it does by less than this part of it.
+_FIRM, _MAKES_WAY = 30.0, 1e-2
+# Rates that are no part of the way on which sites are let go, relative to the largest.
+_SLOW = 1e-3
 
 
 class KinkRegime(eqx.Module):
     """The flow with given sites on and sliding: rates, multipliers, and what may leave.
 
-    `opens` and `closes` are Ψ where the kink of a site is let go to either side, ∞ at sites
-    that do not slide; `apart` is the rates of all sites as it opens and as it closes;
-    `below` says which kinks are below others that slide.
+    `stays` says which sites that are on move only as sliding ones do: these slide, too.
+    `opens` and `closes` are Ψ where a kink is let go to either side, with all sites that
+    share it, at one of these; `parts_open` and `parts_closed` where a site is let go from
+    others that share its kink, as one below pushes them apart; ∞ elsewhere. `below` says
+    which kinks are below others that slide.
     """
 
     state: Int8[Array, " sites"]
+    stays: Bool[Array, " sites"]
     rate: Row
     nu: Row
     signal: Row
     opens: Row
     closes: Row
-    apart_open: Square
-    apart_closed: Square
+    parts_open: Row
+    parts_closed: Row
+    shares: Square
     below: Bool[Array, " sites"]
+    # Ψ that is rounding
+    rounding: Scalar
+
+    @property
+    def least(self) -> Row:
+        """The least Ψ by which each site may be let go."""
+        kinks = jnp.minimum(self.opens, self.closes)
+        return jnp.minimum(kinks, jnp.minimum(self.parts_open, self.parts_closed))
 
     def room(self, sways: Bool[Array, " sites"]) -> Row:
-        """How far each sliding site is from being let go; those that sway are not."""
-        return jnp.where(sways, jnp.inf, jnp.minimum(self.opens, self.closes))
+        """How far each sliding site is from being let go; those that sway are not, nor are
+        others that only make way for these."""
+        swayed = jnp.max(jnp.where(sways, -self.least, 0.0))
+        makes_way = (swayed > 0) & (-self.least < _MAKES_WAY * swayed)
+        return jnp.where(sways | makes_way, jnp.inf, self.least + self.rounding)
+
+    def repels(self, site: Int[Array, ""]) -> Bool[Array, ""]:
+        """Whether a kink is left to both sides."""
+        return (self.opens[site] < 0) & (self.closes[site] < 0)
 
     def own_rate(self, t: TangentNetwork) -> Row:
         """The rates that the parameters alone give all sites, x = rate − G μ."""
         return t.rate - t.gram @ (self.nu + jnp.where(self.state == ON, self.signal, 0.0))
 
-    def after_leaving(self, site: Int[Array, ""]) -> Int8[Array, " sites"]:
-        """The state once the kink of a site is let go, to the side that descends."""
-        opening = (self.opens[site] < self.closes[site]) & (self.closes[site] >= 0)
-        p = jnp.where(opening, self.apart_open[site], self.apart_closed[site])
-        return moved_apart(self.state, p)
-
-
-def moved_apart(state: Int8[Array, " sites"], p: Row) -> Int8[Array, " sites"]:
-    """The state as sites at kinks get rates p; those with none stay as they are."""
-    small = jnp.sqrt(jnp.finfo(p.dtype).eps)
-    return jnp.where(p > small, ON, jnp.where(p < -small, OFF, state))
+    def let_go(self, sways: Bool[Array, " sites"]) -> Int8[Array, " sites"]:
+        """The state once what is out of range is let go, each to the side that descends,
+        closed if both do: at the rates at which these go, none of the others moves."""
+        room = self.room(sways)
+        kept = jnp.isinf(room) | jnp.all(room >= 0)
+        opens = jnp.where(kept, 0.0, jnp.minimum(self.opens, 0.0))
+        closes = jnp.where(kept, 0.0, jnp.minimum(self.closes, 0.0))
+        away = jnp.where((opens < closes) & (closes >= 0), -opens, closes)
+        away = jnp.where(self.below, away, _FIRM**2 * away)
+        apart = jnp.minimum(self.parts_closed, 0.0) - jnp.minimum(self.parts_open, 0.0)
+        p = self.shares.T @ away + _FIRM**2 * jnp.where(kept, 0.0, apart)
+        small = _SLOW * jnp.max(jnp.abs(p))
+        return jnp.where(p > small, ON, jnp.where(p < -small, OFF, self.state))
 
 
 def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
@@ -98,34 +138,75 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     on = on & ~hangs
     sliding = t.present & (state == SLIDING) & ~hangs
     through, gram = _through(t, on)
-    own = jnp.diagonal(gram)
-    given = through @ t.rate - gram @ jnp.where(on, t.signal, 0.0)
-    nu = holding(gram, sliding, given)
+    base = jnp.where(on, t.signal, 0.0)
+    given = through @ t.rate - gram @ base
+    held = holding(gram, sliding)
+    nu = held.multipliers(given)
     rate = given - gram @ nu
-    mu = through.T @ (jnp.where(on, t.signal, 0.0) + nu)
-    signal = t.signal + t.passed.T @ mu
     still = t.present & (sliding | (jnp.abs(rate) <= t.rounding))
-
+    # What moves only as sliding ones do slides with them. What else is at rest, off, is
+    # moved by others alone: gradient descent is left of its kink.
+    resting = still & ~sliding & ~hangs
+    along = jax.lax.cond(
+        jnp.any(sliding) & jnp.any(resting),
+        lambda: held.spans(resting, t.weak),
+        lambda: jnp.zeros_like(sliding),
+    )
+    together = sliding | (along & ~on)
     shares = _shares(t, gram, still, hangs)
-    # What is at rest, off, is moved by others alone: gradient descent is left of its kink.
-    slides = jnp.any((shares != 0) & sliding[None, :], axis=1)
-    together = sliding | (slides & still)
-    leader = slides & (jnp.argmax(shares != 0, axis=1) == jnp.arange(len(own)))
+    first = jnp.argmax((shares != 0) & together[None, :], axis=1)
+    leader = together & (first == jnp.arange(len(nu)))
     rising = through @ t.passed
-    around = Surroundings(rising, shares, mu, signal, on, hangs, still, t.layers)
-    opens, closes, apart_open, apart_closed = let_go(around, leader)
     reached = jnp.any((rising != 0) & together[:, None], axis=0)
-    infinite = jnp.full_like(opens, jnp.inf)
+    below = together & jnp.any((shares != 0) & reached[None, :], axis=1)
+    rounding = t.rounding / t.gain
+    letting_go = LettingGo(t, rising, shares, together, hangs, still & ~together & ~on)
+    weight = jnp.where(below, 1.0, _FIRM)
+    weight = jnp.concatenate([weight, weight, *2 * [jnp.full_like(weight, _FIRM)]])
+
+    def under(nu: Row) -> tuple[Row, Array, Array]:
+        """The signals under multipliers, Ψ, and how Ψ changes with them."""
+        mu = through.T @ (base + nu)
+        signal = t.signal + t.passed.T @ mu
+        psi, opened, moved = letting_go.directions(signal, mu, leader)
+        return signal, psi, opened @ rising.T - moved @ through.T
+
+    def nearer(nu: Row) -> Row:
+        """The multipliers under which least of Ψ is negative."""
+        free = free_multipliers(gram, together, t.weak)
+
+        def closer(carry: tuple[Row, Row, Array]) -> tuple[Row, Row, Array]:
+            nu, _, count = carry
+            _, psi, change = under(nu)
+            return nu + into_range(free, psi, change, weight), nu, count + 1
+
+        def going(carry: tuple[Row, Row, Array]) -> Array:
+            after, before, count = carry
+            return jnp.any(after != before) & (count < _RANGES)
+
+        start = (nu, jnp.full_like(nu, jnp.inf), jnp.asarray(0))
+        unique = ~jnp.any(free != 0)
+        return jax.lax.cond(
+            unique, lambda: nu, lambda: jax.lax.while_loop(going, closer, start)[0]
+        )
+
+    out_of_range = jnp.any(under(nu)[1] < -rounding)
+    nu = jax.lax.cond(out_of_range, nearer, lambda nu: nu, nu)
+    signal, psi, _ = under(nu)
+    opens, closes, parts_open, parts_closed = jnp.split(psi, 4)
     return KinkRegime(
         state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),
-        rate=rate,
+        stays=along & on,
+        rate=given - gram @ nu,
         nu=nu,
         signal=signal,
-        opens=jnp.where(leader, opens, infinite),
-        closes=jnp.where(leader, closes, infinite),
-        apart_open=apart_open,
-        apart_closed=apart_closed,
-        below=leader & jnp.any((shares != 0) & reached[None, :], axis=1),
+        opens=opens,
+        closes=closes,
+        parts_open=parts_open,
+        parts_closed=parts_closed,
+        shares=shares,
+        below=below,
+        rounding=rounding,
     )
 
 
@@ -159,9 +240,9 @@ def _shares(
     own = jnp.where(hangs, 1.0, jnp.diagonal(gram))
     own = jnp.where(own > 0, own, 1.0)
     cosine = gram / jnp.sqrt(own[:, None] * own[None, :])
-    parallel = jnp.abs(cosine) > 1 - 1e3 * jnp.finfo(own.dtype).eps ** (3 / 4)
+    parallel = jnp.abs(cosine) > 1 - 0.5 * parallel_angle(own.dtype) ** 2
     pair = (still & ~hangs)[:, None] & (still & ~hangs)[None, :]
-    same = pair & parallel & (t.unit[:, None] == t.unit[None, :])
+    same = pair & parallel
     return jnp.where(same, gram / own[:, None], 0.0)
 
 
@@ -180,11 +261,13 @@ def decide(
 ) -> Decision:
     """The regime in which gradient descent settles, from a proposal.
 
-    What is wrong with a proposal makes the next one. Where none is right soon, or several
-    may be (`playing`), gradient descent is played, from `start` (`play`).
+    What is wrong with a proposal makes the next one, if Φ is convex: then the regime that
+    is right is the only one. If it is not, if no proposal is right soon, or if `playing`,
+    gradient descent is played, from `start`, and makes the next proposal (`play`).
     """
     period = _PROPOSALS + 1
     last = _PLAYS * period + _PROPOSALS
+    convex = ~jnp.any(t.present & (t.signal < 0)) & ~jnp.any(t.passed != 0)
 
     def going(carry: tuple) -> Array:
         *_, verified, attempt = carry
@@ -192,6 +275,7 @@ def decide(
 
     def attempt(carry: tuple) -> tuple:
         state, _, number = carry
+        number = jnp.where((number == 1) & ~convex, _PROPOSALS, number)
         plays = number % period == _PROPOSALS
         rounds = _ROUNDS * _LONGER ** (number // period)
 
@@ -200,7 +284,7 @@ def decide(
 
         def proposed() -> tuple:
             there = regime(t, state)
-            after = _next(t, there, number % period >= _PROPOSALS // 2)
+            after = _next(t, there, number % period >= _TOGETHER)
             return after, jnp.all(after == there.state)
 
         return *jax.lax.cond(plays, played, proposed), number + 1
@@ -217,30 +301,26 @@ def _next(
     """The state with what is wrong with it changed, the worst of it alone if `singly`.
 
     A site whose rate leads to its other side goes there if it would go on there, and slides
-    if it would come back; a sliding one with Ψ < 0 is let go.
+    if it would come back, as does an open one that stays; a sliding one with Ψ < 0 is let
+    go.
     """
     on, off = there.state == ON, there.state == OFF
     rate = there.rate
-    wrong = t.present & jnp.where(on, rate < -t.rounding, off & (rate > t.rounding))
+    wrong = there.stays | jnp.where(on, rate < -t.rounding, off & (rate > t.rounding))
     own_flip = jnp.diagonal(t.gram) * there.signal
     beyond = jnp.where(on, rate + own_flip, rate - own_flip)
-    leads_on = jnp.where(on, beyond < 0, beyond > 0)
+    leads_on = ~there.stays & jnp.where(on, beyond < 0, beyond > 0)
     sways = swaying(t, there, ~jnp.any(wrong))
-    gained = -t.gain * there.room(sways)
-    leaving = gained > t.rounding
-    badness = jnp.where(wrong, jnp.abs(rate), jnp.where(leaving, gained, 0.0))
+    room = there.room(sways)
+    leaving = room < 0
+    badness = jnp.where(wrong, jnp.abs(rate), jnp.where(leaving, -t.gain * room, 0.0))
     worst = jnp.arange(len(rate)) == jnp.argmax(badness)
-    wrong, leaving = (m & (worst | ~singly) for m in (wrong, leaving))
-    other = jnp.where(on, OFF, ON)
-    state = jnp.where(wrong, jnp.where(leads_on, other, SLIDING), there.state)
-
-    def gone(i: Int[Array, ""], state: Array) -> Array:
-        site = order[i]
-        after = there.after_leaving(site)
-        return jnp.where(after != there.state, after, state)
-
-    order = jnp.argsort(~leaving, stable=True)
-    return jax.lax.fori_loop(0, jnp.sum(leaving), gone, state)
+    # Kinks that depend on each other are let go together.
+    first = jnp.any(worst & leaving)
+    wrong = wrong & (worst | ~singly)
+    after = jnp.where(first | ~singly, there.let_go(sways), there.state)
+    other = jnp.where(leads_on, jnp.where(on, OFF, ON), SLIDING)
+    return jnp.where(wrong, other, after)
 
 
 def swaying(
@@ -253,7 +333,7 @@ def swaying(
     mean signal, so that it may stay at its kink.
     """
     none = jnp.zeros_like(there.below)
-    doubtful = there.below & (t.gain * there.room(none) < -t.rounding) & needed
+    doubtful = there.below & (there.room(none) < 0) & needed
 
     def played() -> Bool[Array, " sites"]:
         return play(t, there.own_rate(t), jnp.asarray(_LONG), doubtful).sways

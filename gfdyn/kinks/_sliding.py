@@ -149,7 +149,8 @@ def motion_along(
         normals, sizes = _unit_normals(net, x, gates, slots)
         rate = normals @ ravel_pytree(flow.point(moves))[0]
         gram = flow.gain(gradient) * gram_of(normals, slots.present)
-        nu = slots.write(holding(gram, slots.present, rate) / sizes, nothing)
+        nu = holding(gram, slots.present).multipliers(rate)
+        nu = slots.write(nu / sizes, nothing)
         return *at.pullback(cotangent, nu), nu
 
     gradient, signal, nu = jax.lax.cond(any_of(gates.sliding), held, free)
@@ -174,7 +175,8 @@ def back_along(flow: AbstractFlow, position: Any, gates: GateState, slots: Slots
         normals, sizes = _unit_normals(net, x, gates, slots)
         rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(constant(net))
         z = slots.read(preactivations(flow, position, gates)) / sizes + rounding
-        nu = holding(gram_of(normals, slots.present), slots.present, z, _DAMPING**0.5)
+        gram = gram_of(normals, slots.present)
+        nu = holding(gram, slots.present, _DAMPING**0.5).multipliers(z)
         flat, unravel = ravel_pytree(net)
         return unravel(flat - nu @ normals)
 
@@ -185,11 +187,10 @@ def back_along(flow: AbstractFlow, position: Any, gates: GateState, slots: Slots
 def _unit_normals(
     net: AbstractNet, x: Array, gates: GateState, slots: Slots
 ) -> tuple[Array, Array]:
-    """The unit normals of kinks, 0 where there is none, and the lengths of ∂z/∂θ."""
-    normals = normals_of(net, x, gates, slots).normals
-    squares = jnp.sum(normals**2, axis=1)
-    sizes = jnp.sqrt(jnp.where(squares > 0, squares, 1.0))
-    return normals / sizes[:, None], sizes
+    """The unit normals of kinks, 0 where there is none, and the lengths of ∂z/∂θ, or ∞."""
+    found = normals_of(net, x, gates, slots)
+    sizes = jnp.where(found.lengths > 0, found.lengths, jnp.inf)
+    return found.normals / sizes[:, None], sizes
 
 
 def _through_sharers(

@@ -11,8 +11,16 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, in_layers, in_one_row
-from ._sites import GateState, HeldGate, Mask, Scalar, constant, linearise, through_gates
+from ..nets import AbstractNet, in_layers, in_one_row, norm
+from ._sites import (
+    GateState,
+    HeldGate,
+    Mask,
+    Scalar,
+    constant,
+    linearise,
+    through_gates,
+)
 
 
 # The states of a site
@@ -26,6 +34,11 @@ Square = Float[Array, "sites sites"]
 _SLOTS = ((1024, 64), (4096, 128))
 # Places are worked on in blocks, those of which all are empty not at all.
 _BLOCK = 16
+# ∂z/∂θ is rounding below this part of what it is with all gates open, in units of the
+# precision: what only rounding moves has no kink.
+_NO_NORMAL = 1e3
+# What cancels as θ comes to rest leaves rounding, in units of the precision.
+_CANCELLED = 64.0
 
 
 class Slots(eqx.Module):
@@ -104,10 +117,19 @@ def gram_of(normals: Array, present: Array) -> Array:
 
 
 class Normals(eqx.Module):
-    """∂z/∂θ of some sites, and what arrives at others of what they pass."""
+    """∂z/∂θ of some sites, what arrives at others of what they pass, and the length below
+    which a normal is rounding."""
 
     normals: Float[Array, "slots parameters"]
     passed: Float[Array, "slots slots"]
+    rounding: Float[Array, " slots"]
+
+    @property
+    def lengths(self) -> Float[Array, " slots"]:
+        """‖∂z/∂θ‖, 0 where that is rounding."""
+        squares = jnp.sum(self.normals**2, axis=1)
+        exists = squares > self.rounding**2
+        return jnp.where(exists, jnp.sqrt(jnp.where(exists, squares, 1.0)), 0.0)
 
 
 def normals_of(net: AbstractNet, x: Array, gates: GateState, slots: Slots) -> Normals:
@@ -138,25 +160,51 @@ def normals_of(net: AbstractNet, x: Array, gates: GateState, slots: Slots) -> No
     together = slots.sample[:, None] == slots.sample[None, :]
     both = slots.present[:, None] & slots.present[None, :]
     passed = jnp.where(together & both, above[:, slots.unit].T, 0.0)
-    return Normals(normals, passed)
+    open_norms = net.gradient_norms(x, tuple(jnp.ones(m.shape, x.dtype) for m in gates.on))
+    rounding = _NO_NORMAL * jnp.finfo(x.dtype).eps * slots.read(open_norms)
+    return Normals(normals, passed, constant(rounding))
+
+
+def parallel_angle(dtype: Any) -> float:
+    """Normals at less than this angle, ∛ε, count as parallel: to tell such kinks apart
+    would take multipliers that are rounding alone."""
+    return float(jnp.finfo(dtype).eps) ** (1 / 3)
+
+
+class Held(eqx.Module):
+    """Sites held on their kinks, and the Cholesky factor of their Gram matrix."""
+
+    gram: Float[Array, "slots slots"]
+    held: Bool[Array, " slots"]
+    factor: Float[Array, "slots slots"]
+
+    def multipliers(self, given: Float[Array, "slots ..."]) -> Float[Array, "slots ..."]:
+        """ν with G ν = given at the sites held, 0 at others; the smallest where their
+        normals depend on each other."""
+        wanted = jnp.where(self.held, given.T, 0.0).T
+        return jax.scipy.linalg.cho_solve((self.factor, True), wanted)
+
+    def spans(self, asked: Bool[Array, " slots"], weak: Scalar) -> Bool[Array, " slots"]:
+        """The sites asked about whose normals depend on those of the sites held."""
+        of_asked = jnp.where(asked[None, :], self.gram, 0.0)
+        parts, own = self.multipliers(of_asked), jnp.diagonal(self.gram)
+        rest = own - jnp.sum(jnp.where(self.held[:, None], of_asked * parts, 0.0), axis=0)
+        return asked & (rest <= 10 * weak)
 
 
 def holding(
     gram: Float[Array, "slots slots"],
     held: Bool[Array, " slots"],
-    given: Float[Array, " slots"],
     parallel: float | None = None,
-) -> Float[Array, " slots"]:
-    """ν with G ν = given at the sites held, 0 at others; the smallest where their normals
-    depend on each other, up to angles of `parallel` (∛ε)."""
+) -> Held:
+    """Some sites held, with normals that count as depending on each other up to angles of
+    `parallel` (∛ε)."""
+    angle = parallel_angle(gram.dtype) if parallel is None else parallel
     pair = held[:, None] & held[None, :]
-    own = jnp.where(held, jnp.diagonal(gram), 0.0)
-    angle = float(jnp.finfo(gram.dtype).eps) ** (1 / 3) if parallel is None else parallel
-    largest = jnp.max(own)
+    largest = jnp.max(jnp.where(held, jnp.diagonal(gram), 0.0))
     damping = angle**2 * jnp.where(largest > 0, largest, 1.0)
-    matrix = jnp.where(pair, gram, 0.0) + jnp.diag(jnp.where(held, damping, 1.0))
-    factor = jax.scipy.linalg.cho_factor(matrix, lower=True)
-    return jax.scipy.linalg.cho_solve(factor, jnp.where(held, given, 0.0))
+    damped = jnp.where(pair, gram, 0.0) + jnp.diag(jnp.where(held, damping, 1.0))
+    return Held(gram, held, jnp.linalg.cholesky(damped))
 
 
 class TangentNetwork(eqx.Module):
@@ -171,6 +219,7 @@ class TangentNetwork(eqx.Module):
         present: which places are taken.
         unit: the unit of each site.
         speed: ‖dθ/dτ‖, all gates at kinks closed.
+        pull: the same of the gradient alone, without what the flow takes away from it.
         gain: how fast θ moves for a unit of gradient.
         layers: the number of hidden layers.
     """
@@ -182,13 +231,29 @@ class TangentNetwork(eqx.Module):
     present: Bool[Array, " slots"]
     unit: Int[Array, " slots"]
     speed: Scalar
+    pull: Scalar
     gain: Scalar
     layers: int = eqx.field(static=True)
 
     @property
+    def has_normal(self) -> Bool[Array, " slots"]:
+        """The sites that the parameters alone move, with all gates at kinks closed."""
+        return jnp.diagonal(self.gram) > 0
+
+    @property
     def rounding(self) -> Scalar:
-        """Rates that are rounding."""
-        return jnp.sqrt(jnp.finfo(self.speed.dtype).eps) * self.speed
+        """Rates that are rounding: of how fast θ moves, or of what cancels in that."""
+        eps = jnp.finfo(self.speed.dtype).eps
+        return jnp.sqrt(eps) * self.speed + _CANCELLED * eps * self.pull
+
+    @property
+    def weak(self) -> Scalar:
+        """Elements of the Gram matrix up to which multipliers in range move nothing beyond
+        rounding: of normals that count as dependent."""
+        angle = parallel_angle(self.gram.dtype)
+        largest = jnp.max(jnp.where(self.present, jnp.abs(self.signal), 0.0))
+        moved = self.rounding / jnp.where(largest > 0, largest, jnp.inf)
+        return jnp.maximum(angle**2 * self.gain, moved)
 
 
 def tangent_network(
@@ -216,14 +281,15 @@ def tangent_network(
         )
     )
     passed = found.passed * factor[None, :]
-    squares = jnp.sum(found.normals**2, axis=1)
+    squares = found.lengths**2
     reached = squares
     for _ in range(len(gates.on) - 1):
         reached = squares + passed**2 @ reached
     length = jnp.sqrt(reached)
-    present = slots.present & (length > 0)
+    present = slots.present & (length > found.rounding)
     size = jnp.where(present, length, 1.0)
-    normals = jnp.where(present[:, None], found.normals / size[:, None], 0.0)
+    has_normal = present & (squares > 0)
+    normals = jnp.where(has_normal[:, None], found.normals / size[:, None], 0.0)
     pair = present[:, None] & present[None, :]
     gain = flow.gain(gradient)
     return TangentNetwork(
@@ -234,6 +300,7 @@ def tangent_network(
         present=present,
         unit=slots.unit,
         speed=jnp.linalg.norm(moves),
+        pull=gain * norm(gradient),
         gain=gain,
         layers=len(gates.on),
     )

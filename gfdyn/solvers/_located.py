@@ -20,7 +20,9 @@ from ..kinks import (
     TangentNetwork,
     any_of,
     back_along,
+    capacity_of,
     constant,
+    count,
     decide,
     either,
     motion_along,
@@ -28,6 +30,7 @@ from ..kinks import (
     per_layer,
     preactivations,
     regime,
+    samples_of,
     slots_of,
     standing,
     swaying,
@@ -151,14 +154,14 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
         back = back_along(flow, span.leg.at(time).position, gates, sliding)
         position = flow.retract(back)
         slots, states, t, there = _blown_up(flow, position, gates, gates.sliding)
-        room = there.room(swaying(t, there))
+        sways = swaying(t, there)
+        room = there.room(sways)
         first = jnp.argmin(room)
-        after = slots.write(there.after_leaving(first), states)
-        turned = (there.opens[first] < 0) & (there.closes[first] < 0)
+        after = slots.write(there.let_go(sways), states)
         # Where it swayed, Ψ is not 0 as it leaves.
-        swayed = t.gain * room[first] < -t.rounding
-        leaving = Leaving(in_one_row(after), room[first] < 0, turned | swayed)
-        return room[first], leaving
+        swayed = room[first] < -there.rounding
+        choice = there.repels(first) | swayed
+        return room[first], Leaving(in_one_row(after), room[first] < 0, choice)
 
     def search() -> tuple[Scalar, Leaving]:
         unknown = jnp.full_like(before, jnp.nan)
@@ -192,10 +195,12 @@ def _decided(
     # Each on its side of its kink, as far as it comes, or has gone, in a time.
     side = jnp.where(before.state == SLIDING, 0.0, jnp.where(before.state == ON, 1.0, -1.0))
     start = side * jnp.abs(before.own_rate(t))
-    away = jnp.where(left != before.state, jnp.where(left == ON, 1.0, -1.0), 0.0)
-    push = jnp.where(leaving.happens, 0.1 * t.speed, 0.0)
+    # What is let go is on its way, and what rests, off, was left beyond its kink.
+    let_go = leaving.happens & (left != before.state)
+    rests = (before.state == OFF) & (jnp.abs(start) <= t.rounding) & t.has_normal
+    away = jnp.where(let_go & (left == ON), 1.0, jnp.where(let_go | rests, -1.0, 0.0))
     stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
-    found = decide(t, proposal, start + push * away, stacked)
+    found = decide(t, proposal, start + 0.1 * t.speed * away, stacked)
     states = slots.write(found.state, states)
     chosen = slots.mask(t.present, gates.on)
     return (
@@ -214,16 +219,26 @@ def _blown_up(
     """The places of the sites at kinks, the states of all, the network blown up there, and
     the regime under the gates."""
     z = preactivations(flow, position, gates)
+    near = near_kinks(flow, position, gates, z)
     states = states_of(gates, z)
-    slots = places_for(certain, near_kinks(flow, position, gates, z))
+    # Where a gate does not matter enough to be followed, what only rounding moves is off.
+    resting = without(near, gates.frozen)
+    states = per_layer(lambda r, s: jnp.where(r, OFF, s), resting, states)
+    slots = places_for(certain, near)
     t = tangent_network(flow, position, gates, slots)
     return slots, states, t, regime(t, slots.read(states))
 
 
 def places_for(certain: Mask, near: Mask) -> Slots:
-    """Places for certain sites and, if there are enough, those near their kinks."""
-    few, all_ = slots_of(certain), slots_of(either(certain, near))
-    return jax.tree.map(lambda f, a: jnp.where(all_.overflow, f, a), few, all_)
+    """Places for certain sites, and for those near their kinks of as many samples as there
+    is room for, those of certain sites first."""
+    beside, others = samples_of(certain), without(near, certain)
+    wanted = jnp.sum(jnp.stack([jnp.sum(m, axis=1) for m in others]), axis=0)
+    order = jnp.argsort(~beside, stable=True)
+    room = (capacity_of(certain) - count(certain)).astype(wanted.dtype)
+    fit = jnp.cumsum(wanted[order]) <= room
+    fits = jnp.zeros_like(beside).at[order].set(fit)
+    return slots_of(per_layer(lambda c, m: c | (m & fits[:, None]), certain, others))
 
 
 def states_of(gates: GateState, z: Sites) -> tuple[Int8[Array, "samples _"], ...]:

@@ -1,0 +1,75 @@
+"""Ψ of the directions in which sliding sites are let go: by kinks, and one by one."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ._tangent import Row, Square, TangentNetwork
+
+
+class LettingGo(eqx.Module):
+    """The directions in which sliding sites may be let go.
+
+    Attributes:
+        t: the sites at kinks.
+        rising: what a site passes adds this to the rates of those above it.
+        shares: the rate of each site as another moves off its kink, 0 where they do not
+            share it.
+        together: the sites that slide.
+        hangs: those that have no normal: what moves them is let through by others.
+        rests: those that are off at their kinks.
+    """
+
+    t: TangentNetwork
+    rising: Square
+    shares: Square
+    together: Bool[Array, " sites"]
+    hangs: Bool[Array, " sites"]
+    rests: Bool[Array, " sites"]
+
+    def opening(self, signal: Row) -> Row:
+        """What opening each site adds to Ψ, with what rests at kinks above it: what has no
+        normal follows the push, the rest does where that descends."""
+        follows = self.rests & (self.hangs | (signal < 0))
+        itself = jnp.eye(len(signal), dtype=signal.dtype)
+
+        def added() -> Row:
+            above = jnp.zeros_like(itself)
+            for _ in range(self.t.layers - 1):
+                above = self.rising @ (above + itself)
+                above = jnp.where(follows[:, None], jnp.maximum(above, 0.0), 0.0)
+            return signal + signal @ above
+
+        return jax.lax.cond(jnp.any(follows), added, lambda: signal)
+
+    def directions(
+        self, signal: Row, mu: Row, leader: Bool[Array, " sites"]
+    ) -> tuple[Array, Array, Array]:
+        """Ψ of each direction in which sites are let go, ∞ if there is none, and which
+        sites open in it and move: kinks to both sides, then single sites to both sides, of
+        kinks that some below would push apart.
+
+        With c ≥ 0 a site may move to both sides. With c < 0 it does to that to which its
+        kink is taken as one that shares it, pushed, is kept where it is.
+        """
+        added, unit = self.opening(signal), jnp.eye(len(mu), dtype=mu.dtype)
+        push = jnp.sum(jnp.where(self.together[None, :], self.rising, 0.0), axis=1)
+        push = jnp.where(self.together, push, 0.0)
+        others = jnp.where(unit > 0, 0.0, jnp.sign(self.shares))
+        taken = push - others.T @ push
+        pushed = self.together & jnp.any((self.shares != 0) & (push != 0)[None, :], axis=1)
+        shared = pushed & (jnp.sum(self.shares != 0, axis=1) > 1)
+        which = jnp.concatenate(
+            [
+                leader,
+                leader,
+                shared & ((added >= 0) | (taken > 0)),
+                shared & ((added >= 0) | (taken < 0)),
+            ]
+        )
+        moved = jnp.concatenate([self.shares, -self.shares, unit, -unit])
+        moved = jnp.where(which[:, None], moved, 0.0)
+        opened = jnp.maximum(moved, 0.0)
+        psi = jnp.where(which, opened @ added - moved @ mu, jnp.inf)
+        return psi, opened, moved
