@@ -13,9 +13,9 @@ Free = Float[Array, "sites free"]
 
 # So many such directions are kept.
 _MOST_FREE = 32
-# What is left of a projection once its columns are found is far below this, what is not
-# found above it.
-_LEAST_PIVOT = 1e-2
+# So many times weak (G + weak)⁻¹ is brought nearer to a projection: its eigenvalues below
+# ½ to 0, those above to 1.
+_PURIFIED = 8
 # Steps by Levenberg and Marquardt for a piecewise quadratic function, and how much each is
 # damped: Newton's is exact where the signs of all Ψ stay as they are.
 _STEPS = 40
@@ -28,17 +28,22 @@ def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Scalar) ->
 
     There are such where normals depend on each other. Then multipliers are not unique.
     The columns are those of the Cholesky factor, by pivots, of the projection on these
-    changes, weak (G + weak)⁻¹; orthonormal, as that is one.
+    changes; orthonormal, as that is one. It is weak (G + weak)⁻¹ with each eigenvalue
+    taken to 0 or to 1 (McWeeny).
     """
     pair = held[:, None] & held[None, :]
     shifted = jnp.where(pair, gram, 0.0) + jnp.diag(jnp.where(held, weak, 1.0))
     factor = jax.scipy.linalg.cho_factor(shifted, lower=True)
     onto = jax.scipy.linalg.cho_solve(factor, jnp.diag(jnp.where(held, weak, 0.0)))
+    for _ in range(_PURIFIED):
+        square = onto @ onto
+        onto = 3 * square - 2 * square @ onto
 
     def column(rest: Square, _: None) -> tuple[Square, Array]:
         pivot = jnp.argmax(jnp.diagonal(rest))
         size = rest[pivot, pivot]
-        free = size > _LEAST_PIVOT
+        # A projection other than 0 has a diagonal element of at least 1/n.
+        free = size > 0.5 / len(held)
         found = jnp.where(free, rest[:, pivot] / jnp.sqrt(jnp.where(free, size, 1.0)), 0.0)
         return rest - found[:, None] * found[None, :], found
 
