@@ -28,6 +28,7 @@ from ._sites import (
     linearise as linearise,
     live_gates as live_gates,
     masked as masked,
+    near_kinks as near_kinks,
     nonzero as nonzero,
     nowhere as nowhere,
     per_layer as per_layer,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, PiecewiseLinear
+from ..nets import AbstractNet, PiecewiseLinear, norm
 
 
 Scalar = Float[Array, ""]
@@ -26,6 +26,9 @@ _DEAD = 0.1
 # What counts as rounding of z, relative to the largest of its layer, in units of the
 # precision.
 _Z_ROUNDING = 500.0
+# How far parameters may be from those at which z is 0, and it counts as 0 but for rounding:
+# relative to ‖θ‖, in units of the precision.
+_AT_KINK = 4e3
 
 
 class GateState(eqx.Module):
@@ -176,6 +179,25 @@ def values_of(net: AbstractNet, on: Mask, dtype: Any) -> Sites:
     )
 
 
+def near_kinks(flow: AbstractFlow, position: Any, gates: GateState, z: Sites) -> Mask:
+    """The sites at which z is 0 but for rounding, of samples that could reach them."""
+    net, x = flow.point(position), flow.problem.data.x
+    on = either(standing(gates, z), gates.sliding)
+    norms = net.gradient_norms(x, values_of(net, on, x.dtype))
+    near = _within_rounding(net, z, norms)
+    reached = net.gradient_norms(x, values_of(net, either(on, near), x.dtype))
+    return per_layer(lambda m, n: m & (n > 0), near, reached)
+
+
+def _within_rounding(net: AbstractNet, z: Sites, norms: Sites) -> Mask:
+    """The sites at which z is 0 but for rounding, given ‖∂z/∂θ‖."""
+    reach = _AT_KINK * jnp.finfo(norms[0].dtype).eps * norm(net)
+    return tuple(
+        (jnp.abs(zl) <= reach * n) & (not sigma.is_linear)
+        for zl, n, sigma in zip(z, norms, net.activations, strict=True)
+    )
+
+
 def kink_sizes(
     flow: AbstractFlow,
     position: Any,
@@ -199,9 +221,10 @@ def kink_sizes(
     values = values_of(net, on, x.dtype)
     norms = net.gradient_norms(x, values)
     open_norms = net.gradient_norms(x, tuple(jnp.ones_like(v) for v in values))
+    waits = _within_rounding(net, z, norms)
     revived = tuple(
-        ~o & ((n < _DEAD * full) | (at_rest & (zl == 0))) & (zl > -reach * full)
-        for o, n, full, zl in zip(on, norms, open_norms, z, strict=True)
+        ~o & ((n < _DEAD * full) | (at_rest & w)) & (zl > -reach * full)
+        for o, n, full, zl, w in zip(on, norms, open_norms, z, waits, strict=True)
     )
 
     def reviving() -> Sites:

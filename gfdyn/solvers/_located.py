@@ -26,6 +26,7 @@ from ..kinks import (
     decide,
     either,
     motion_along,
+    near_kinks,
     nowhere,
     per_layer,
     preactivations,
@@ -36,10 +37,9 @@ from ..kinks import (
     swaying,
     tangent_network,
     through_gates,
-    values_of,
     without,
 )
-from ..nets import in_layers, in_one_row, norm
+from ..nets import in_layers, in_one_row
 from ._base import Scalar
 from ._first_time import Bracket, first_time
 from ._span import Looks, Outcome, Span
@@ -248,17 +248,3 @@ def states_of(gates: GateState, z: Sites) -> tuple[Int8[Array, "samples _"], ...
         standing(gates, z),
         gates.sliding,
     )
-
-
-def near_kinks(flow: AbstractFlow, position: Any, gates: GateState, z: Sites) -> Mask:
-    """The sites at which z is 0 but for rounding, of samples that could reach them."""
-    net, x = flow.point(position), flow.problem.data.x
-    on = either(standing(gates, z), gates.sliding)
-    norms = net.gradient_norms(x, values_of(net, on, x.dtype))
-    reach = norm(net) * jnp.finfo(x.dtype).eps ** (2 / 3)
-    near = tuple(
-        (jnp.abs(zl) <= reach * n) & (not sigma.is_linear)
-        for zl, n, sigma in zip(z, norms, net.activations, strict=True)
-    )
-    reached = net.gradient_norms(x, values_of(net, either(on, near), x.dtype))
-    return per_layer(lambda m, n: m & (n > 0), near, reached)
