@@ -139,17 +139,18 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     sliding = t.present & (state == SLIDING) & ~hangs
     through, gram = _through(t, on)
     base = jnp.where(on, t.signal, 0.0)
-    given = through @ t.rate - gram @ base
+    # Without a normal there is no rate, either.
+    given = jnp.where(hangs, 0.0, through @ t.rate - gram @ base)
     held = holding(gram, sliding)
     nu = held.multipliers(given)
-    rate = given - gram @ nu
+    rate = given - jnp.where(hangs, 0.0, gram @ nu)
     still = t.present & (sliding | (jnp.abs(rate) <= t.rounding))
     # What moves only as sliding ones do slides with them. What else is at rest, off, is
     # moved by others alone: gradient descent is left of its kink.
     resting = still & ~sliding & ~hangs
     along = jax.lax.cond(
         jnp.any(sliding) & jnp.any(resting),
-        lambda: held.spans(resting, t.weak),
+        lambda: held.spans(resting, 10 * t.weak / t.gain),
         lambda: jnp.zeros_like(sliding),
     )
     together = sliding | (along & ~on)
@@ -197,7 +198,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     return KinkRegime(
         state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),
         stays=along & on,
-        rate=given - gram @ nu,
+        rate=given - jnp.where(hangs, 0.0, gram @ nu),
         nu=nu,
         signal=signal,
         opens=opens,

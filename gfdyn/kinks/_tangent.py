@@ -185,11 +185,12 @@ class Held(eqx.Module):
         return jax.scipy.linalg.cho_solve((self.factor, True), wanted)
 
     def spans(self, asked: Bool[Array, " slots"], weak: Scalar) -> Bool[Array, " slots"]:
-        """The sites asked about whose normals depend on those of the sites held."""
+        """The sites asked about whose normals depend on those of the sites held, but for
+        such a part of their squares."""
         of_asked = jnp.where(asked[None, :], self.gram, 0.0)
         parts, own = self.multipliers(of_asked), jnp.diagonal(self.gram)
         rest = own - jnp.sum(jnp.where(self.held[:, None], of_asked * parts, 0.0), axis=0)
-        return asked & (rest <= 10 * weak)
+        return asked & (rest <= weak * own)
 
 
 def holding(
