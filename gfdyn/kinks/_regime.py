@@ -145,16 +145,18 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     nu = held.multipliers(given)
     rate = given - jnp.where(hangs, 0.0, gram @ nu)
     still = t.present & (sliding | (jnp.abs(rate) <= t.rounding))
-    # What moves only as sliding ones do slides with them. What else is at rest, off, is
-    # moved by others alone: gradient descent is left of its kink.
+    # What moves only as sliding ones do slides with them; but on a kink of its own that
+    # repels. What else is at rest, off, is moved by others alone: descent is left of it.
     resting = still & ~sliding & ~hangs
     along = jax.lax.cond(
         jnp.any(sliding) & jnp.any(resting),
-        lambda: held.spans(resting, 10 * t.weak / t.gain),
+        lambda: held.spans(resting),
         lambda: jnp.zeros_like(sliding),
     )
-    together = sliding | (along & ~on)
     shares = _shares(t, gram, still, hangs)
+    joined = jnp.any((shares != 0) & sliding[None, :], axis=1)
+    attracts = t.signal + t.passed.T @ (through.T @ (base + nu)) >= 0
+    together = sliding | (along & ~on & (joined | attracts))
     first = jnp.argmax((shares != 0) & together[None, :], axis=1)
     leader = together & (first == jnp.arange(len(nu)))
     rising = through @ t.passed

@@ -184,13 +184,16 @@ class Held(eqx.Module):
         wanted = jnp.where(self.held, given.T, 0.0).T
         return jax.scipy.linalg.cho_solve((self.factor, True), wanted)
 
-    def spans(self, asked: Bool[Array, " slots"], weak: Scalar) -> Bool[Array, " slots"]:
-        """The sites asked about whose normals depend on those of the sites held, but for
-        such a part of their squares."""
-        of_asked = jnp.where(asked[None, :], self.gram, 0.0)
-        parts, own = self.multipliers(of_asked), jnp.diagonal(self.gram)
-        rest = own - jnp.sum(jnp.where(self.held[:, None], of_asked * parts, 0.0), axis=0)
-        return asked & (rest <= weak * own)
+    def spans(self, asked: Bool[Array, " slots"]) -> Bool[Array, " slots"]:
+        """The sites asked about whose normals lie in the span of those of the sites held,
+        up to the angle at which normals count as parallel."""
+        wanted = jnp.where(asked[None, :], self.gram, 0.0)
+        parts = self.multipliers(wanted)
+        # Once more, as the factor is damped.
+        parts = parts + self.multipliers(wanted - self.gram @ parts)
+        own = jnp.diagonal(self.gram)
+        rest = own - jnp.sum(jnp.where(self.held[:, None], wanted * parts, 0.0), axis=0)
+        return asked & (rest <= parallel_angle(own.dtype) ** 2 * own)
 
 
 def holding(
