@@ -241,7 +241,7 @@ class ExactKinks(AbstractSolver):
 
     def _verifies(self, flow: AbstractFlow, gates: GateState) -> bool:
         """Whether it goes on in verified regimes alone."""
-        wanted = True if self.verified is None else self.verified
+        wanted = not flow.comes_to_rest if self.verified is None else self.verified
         return wanted and _is_small(gates)
 
     def _jumps(
