@@ -1,6 +1,7 @@
 """Does the exact flow end where gradient descent of small steps does, on random networks?
 
-Weights N(0, 1/fan-in), data and targets N(0, 1), mean squared loss, float64. Each flow is
+Weights N(0, 1/fan-in), data and targets N(0, 1), float64; the mean squared loss, or one of
+the kinds of `_cases.py`: biases, leaky ReLU, ... Each flow is
 taken twice, by `ExactKinks(verified=False)` and by `ExactKinks(verified=True)`, and set
 against gradient descent at several steps. A run is
 
@@ -9,12 +10,12 @@ against gradient descent at several steps. A run is
 * *elsewhere* if it is near none of them;
 * *failed* if the solve did not reach its end.
 
-Gradient descent runs in C++ (`descent.cpp`) where there is a g++.
+Gradient descent of plain networks runs in C++ (`descent.cpp`) where there is a g++.
 
 `choices` counts the runs whose certificate says that the flow was not unique; `seconds`
 is the mean of a solve, compilation apart, and `ratio` that of `verified` over the other.
 
-    python benchmarks/campaign.py [--smoke] [--shapes 3-3-3-1:16 ...] [--seeds 40]
+    python benchmarks/campaign.py [--smoke] [--cases 3-3-3-1:16 biases/3-6-6-1:16 ...]
 
 writes `campaign.json`, with the machine and the versions.
 """
@@ -25,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import tyro
+from _cases import drawn
 from _descents import descents, flat
 from _report import write_report
 from tqdm import tqdm
@@ -43,8 +44,8 @@ class Settings:
     """What is run.
 
     Attributes:
-        shapes: widths, and the number of samples behind a colon.
-        seeds: so many of each shape, from 0.
+        cases: widths, and the number of samples behind a colon; behind a kind.
+        seeds: so many of each case, from 0.
         t1: the end of each flow.
         rtol: the tolerance of each flow.
         steps: of gradient descent.
@@ -52,27 +53,13 @@ class Settings:
         smoke: a trial, of small size.
     """
 
-    shapes: tuple[str, ...] = ("3-3-3-1:16", "2-3-3-1:16", "2-20-1:20", "4-8-8-8-1:16")
+    cases: tuple[str, ...] = ("3-3-3-1:16", "2-3-3-1:16", "2-20-1:20", "4-8-8-8-1:16")
     seeds: int = 40
     t1: float = 40.0
     rtol: float = 1e-7
     steps: tuple[float, ...] = (1e-4, 7e-5, 4e-5)
     out: Path = Path(__file__).parent
     smoke: bool = False
-
-
-def drawn(shape: str, seed: int) -> tuple[gf.Problem, gf.nets.MLP]:
-    """The problem and the network of a shape and a seed."""
-    written, samples = shape.split(":")
-    widths, rng = [int(n) for n in written.split("-")], np.random.default_rng(seed)
-    x = rng.normal(size=(int(samples), widths[0]))
-    y = rng.normal(size=(int(samples), widths[-1]))
-    weights = [
-        jnp.asarray(rng.normal(size=(b, a)) / np.sqrt(a))
-        for a, b in zip(widths[:-1], widths[1:], strict=True)
-    ]
-    data = gf.Dataset(jnp.asarray(x), jnp.asarray(y))
-    return gf.Problem(data, gf.losses.squared), gf.nets.MLP.from_weights(weights)
 
 
 def verdict(distances: dict[float, float], rtol: float) -> str:
@@ -83,8 +70,8 @@ def verdict(distances: dict[float, float], rtol: float) -> str:
     return "in line" if near or falls and distances[finest] <= 3 * finest else "elsewhere"
 
 
-def row_of(shape: str, settings: Settings) -> dict[str, Any]:
-    """How the flows of a shape end, by each way to decide at kinks."""
+def row_of(case: str, settings: Settings) -> dict[str, Any]:
+    """How the flows of a case end, by each way to decide at kinks."""
     ways = {
         way: gf.solvers.ExactKinks(rtol=settings.rtol, verified=way == "verified")
         for way in ("sides", "verified")
@@ -93,14 +80,12 @@ def row_of(shape: str, settings: Settings) -> dict[str, Any]:
         way: {"in line": 0, "elsewhere": [], "failed": [], "choices": 0, "seconds": 0.0}
         for way in ways
     }
-    problems, nets = zip(
-        *(drawn(shape, seed) for seed in range(settings.seeds)), strict=True
-    )
-    ends = descents(problems, nets, settings.steps, settings.t1)
-    for seed in tqdm(range(settings.seeds), desc=shape):
-        problem, net = problems[seed], nets[seed]
+    flows, nets = zip(*(drawn(case, seed) for seed in range(settings.seeds)), strict=True)
+    ends = descents("/" not in case, flows, nets, settings.steps, settings.t1)
+    for seed in tqdm(range(settings.seeds), desc=case):
+        flow, net = flows[seed], nets[seed]
         for way, solver in ways.items():
-            flow, start = gf.GradientFlow(problem), time.perf_counter()
+            start = time.perf_counter()
             traj = gf.solve(
                 flow,
                 net,
@@ -128,22 +113,22 @@ def row_of(shape: str, settings: Settings) -> dict[str, Any]:
     for way in ways:
         found[way]["seconds"] /= max(settings.seeds - 1, 1)
     ratio = found["verified"]["seconds"] / max(found["sides"]["seconds"], 1e-9)
-    return {"shape": shape, "seeds": settings.seeds, **found, "ratio": ratio}
+    return {"case": case, "seeds": settings.seeds, **found, "ratio": ratio}
 
 
 def main(settings: Settings) -> None:
-    """Run all shapes and write the report."""
+    """Run all cases and write the report."""
     jax.config.update("jax_enable_x64", True)
-    shapes, small = settings.shapes, settings
+    cases, small = settings.cases, settings
     if settings.smoke:
-        shapes = ("2-3-1:6",)
-        small = Settings(shapes, 2, 2.0, settings.rtol, (1e-3, 7e-4, 4e-4), settings.out)
-    rows = [row_of(shape, small) for shape in shapes]
+        cases = ("2-3-1:6", "biases/2-3-1:6")
+        small = Settings(cases, 2, 2.0, settings.rtol, (1e-3, 7e-4, 4e-4), settings.out)
+    rows = [row_of(case, small) for case in cases]
     for row in rows:
         for way in ("sides", "verified"):
             said = row[way]
             print(
-                f"{row['shape']:14s} {way:9s} in line {said['in line']} of {row['seeds']}, "
+                f"{row['case']:24s} {way:9s} in line {said['in line']} of {row['seeds']}, "
                 f"failed {len(said['failed'])}, {said['seconds']:.3f} s"
             )
     write_report(

@@ -43,23 +43,29 @@ def test_work_precision(tmp_path):
 
 @pytest.mark.slow
 def test_campaign(tmp_path):
-    (row,) = smoke("campaign", tmp_path)["rows"]
-    for way in ("sides", "verified"):
-        ended = row[way]
-        number = ended["in line"] + len(ended["elsewhere"]) + len(ended["failed"])
-        assert number == row["seeds"] and ended["in line"] and ended["seconds"] > 0
+    for row in smoke("campaign", tmp_path)["rows"]:
+        for way in ("sides", "verified"):
+            ended = row[way]
+            number = ended["in line"] + len(ended["elsewhere"]) + len(ended["failed"])
+            assert number == row["seeds"] and ended["in line"] and ended["seconds"] > 0
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_descents_of_the_campaign_agree(monkeypatch):
-    """In C++ and by `gf.descend`: two seeds, so that they are kept apart."""
+    """In C++, in JAX and by `gf.descend`: two seeds, so that they are kept apart."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    campaign, by_step = import_module("campaign"), import_module("_descents")
-    some = [campaign.drawn("2-4-3-1:5", seed) for seed in range(2)]
-    found = by_step.descents(*zip(*some, strict=True), (1e-2, 3e-3), 3.0)
-    for one, ends in zip(some, found, strict=True):
-        expected = by_step.by_gfdyn(*one, (1e-2, 3e-3), 3.0)
-        np.testing.assert_allclose(ends, expected, rtol=1e-12, atol=1e-14)
+    cases, by_step = import_module("_cases"), import_module("_descents")
+    flows, nets = zip(*(cases.drawn("2-4-3-1:5", seed) for seed in range(2)), strict=True)
+    steps = (1e-2, 3e-3)
+    compiled = by_step.in_cpp(flows, nets, steps, 3.0)
+    np.testing.assert_allclose(
+        compiled, by_step.in_jax(flows, nets, steps, 3.0), rtol=1e-12, atol=1e-14
+    )
+    for flow, net, ends in zip(flows, nets, compiled, strict=True):
+        for step, end in zip(steps, ends, strict=True):
+            descent = gf.descend(flow.problem, net, step, round(3.0 / step))
+            expected = by_step.flat(descent.final)
+            np.testing.assert_allclose(end, expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.slow

@@ -1,0 +1,100 @@
+"""Random flows of every kind that the campaign sets against gradient descent."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import gfdyn as gf
+from gfdyn.nets import LayeredNet, conv, dense, resnet_identity, sequential
+
+
+Widths = list[int]
+Drawn = tuple[gf.GradientFlow, gf.nets.MLP | LayeredNet]
+
+
+def drawn(case: str, seed: int) -> Drawn:
+    """The flow and the network of a case, `widths:samples` or `kind/widths:samples`, and a
+    seed: data and targets N(0, 1), weights N(0, 1/fan-in)."""
+    kind, _, shape = case.rpartition("/")
+    written, samples = shape.split(":")
+    widths, rng = [int(n) for n in written.split("-")], np.random.default_rng(seed)
+    x = jnp.asarray(rng.normal(size=(int(samples), widths[0])))
+    y = jnp.asarray(rng.normal(size=(int(samples), widths[-1])))
+    if kind:
+        return KINDS[kind](widths, x, y, rng)
+    return _flow(x, y), gf.nets.MLP.from_weights(_weights(widths, rng))
+
+
+def _flow(x: jnp.ndarray, y: jnp.ndarray) -> gf.GradientFlow:
+    return gf.GradientFlow(gf.Problem(gf.Dataset(x, y), gf.losses.squared))
+
+
+def _weights(widths: Widths, rng: np.random.Generator) -> list[jnp.ndarray]:
+    return [
+        jnp.asarray(rng.normal(size=(b, a)) / np.sqrt(a))
+        for a, b in zip(widths[:-1], widths[1:], strict=True)
+    ]
+
+
+def _biases(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
+    inner = [dense(width, bias=True) for width in widths[1:-1]]
+    return _flow(x, y), _layered(widths[0], [*inner, _last(widths)], rng)
+
+
+def _convolution(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
+    """A first layer of `widths[1]` channels over a line of `widths[0]` pixels."""
+    inner = [dense(width) for width in widths[2:-1]]
+    blocks = [conv(widths[1], 3, padding=1), *inner, _last(widths)]
+    return _flow(x, y), _layered((widths[0], 1), blocks, rng)
+
+
+def _residual(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
+    """A first layer, then residual blocks, the hidden layer of each of the width given."""
+    inner = [resnet_identity(width) for width in widths[2:-1]]
+    blocks = [dense(widths[1]), *inner, _last(widths)]
+    return _flow(x, y), _layered(widths[0], blocks, rng)
+
+
+def _last(widths: Widths):
+    return dense(widths[-1], "identity")
+
+
+def _layered(shape, blocks, rng: np.random.Generator) -> LayeredNet:
+    key = jr.key(int(rng.integers(2**31)))
+    return sequential(shape, blocks, key=key, fan_in=True)
+
+
+def _leaky(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
+    weights = _weights(widths, rng)
+    net = gf.nets.MLP.from_weights(weights, activation="leaky_relu(0.1)")
+    return _flow(x, y), net
+
+
+def _logistic(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
+    problem = gf.Problem(gf.Dataset(x, jnp.sign(y)), gf.losses.logistic)
+    return gf.GradientFlow(problem), gf.nets.MLP.from_weights(_weights(widths, rng))
+
+
+def _cross_entropy(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
+    classes = jnp.eye(widths[-1])[jnp.argmax(y, axis=1)]
+    problem = gf.Problem(gf.Dataset(x, classes), gf.losses.cross_entropy)
+    return gf.GradientFlow(problem), gf.nets.MLP.from_weights(_weights(widths, rng))
+
+
+def _decay(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
+    problem = _flow(x, y).problem
+    weights = _weights(widths, rng)
+    return gf.GradientFlow(problem, 1e-2), gf.nets.MLP.from_weights(weights)
+
+
+KINDS: dict[str, Callable[..., Drawn]] = {
+    "biases": _biases,
+    "leaky": _leaky,
+    "convolution": _convolution,
+    "residual": _residual,
+    "logistic": _logistic,
+    "cross_entropy": _cross_entropy,
+    "decay": _decay,
+}
