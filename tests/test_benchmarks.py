@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gfdyn as gf
+
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
