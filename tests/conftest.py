@@ -1,5 +1,7 @@
 """Double precision, and no silent promotion of dtypes or ranks."""
 
+import os
+
 import jax
 import jaxtyping
 import pytest
@@ -7,6 +9,16 @@ import pytest
 import gfdyn as gf
 
 
+def _on_a_core_of_its_own() -> None:
+    """Each worker of pytest-xdist runs on one core: the threads of two, each on all cores,
+    wait for one another for most of the time."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
+
+_on_a_core_of_its_own()
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
