@@ -172,6 +172,28 @@ def test_what_is_at_rest_is_left_by_others_alone():
     assert decision(tangent([0.0], [-1.0]), OFF) == (OFF,)
 
 
+def test_multipliers_of_kinks_that_all_but_depend_on_each_other():
+    """Normals at an angle of 6e-4: what holds both is unique. Opening the second one gains
+    what its multiplier has above its signal, and nothing may be shared out between them."""
+    gram = np.array([[1.0, 1 - 2e-7], [1 - 2e-7, 1.0]])
+    nu, signal = np.array([-0.5, 1.5]), np.ones(2)
+    t = tangent(gram @ nu, signal, gram)
+    there = followed(t, states(SLIDING, SLIDING))
+    np.testing.assert_allclose(there.rate[:2], 0.0, atol=float(t.rounding))
+    np.testing.assert_allclose(there.nu[:2], nu, rtol=1e-3)
+    np.testing.assert_allclose(there.opens[:2], signal - nu, rtol=1e-3)
+    np.testing.assert_allclose(there.closes[:2], nu, rtol=1e-3)
+
+
+@pytest.mark.parametrize("own, expected", [(0.5, SLIDING), (-0.5, OFF)])
+def test_what_moves_as_others_slide(own, expected):
+    """A third site, at rest, off, whose normal is the sum of those of two that slide: it
+    slides with these, but stays off where its own kink repels."""
+    normals = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    t = tangent(normals @ [0.5, 0.5], [1.0, 1.0, own], normals @ normals.T)
+    assert decision(t, SLIDING, SLIDING, OFF) == (SLIDING, SLIDING, expected)
+
+
 def test_what_several_open_gates_carry_may_slide():
     """A site with no normal of its own, above two that open at rates that cancel there: it
     is held at its kink by what passes through these."""
