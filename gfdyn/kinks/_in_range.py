@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ._sites import Scalar
-from ._tangent import Row, Square
+from ._tangent import Row, Square, holding
 
 
 # Changes of multipliers that move nothing
@@ -31,10 +31,8 @@ def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Scalar) ->
     changes; orthonormal, as that is one. It is weak (G + weak)⁻¹ with each eigenvalue
     taken to 0 or to 1 (McWeeny).
     """
-    pair = held[:, None] & held[None, :]
-    shifted = jnp.where(pair, gram, 0.0) + jnp.diag(jnp.where(held, weak, 1.0))
-    factor = jax.scipy.linalg.cho_factor(shifted, lower=True)
-    onto = jax.scipy.linalg.cho_solve(factor, jnp.diag(jnp.where(held, weak, 0.0)))
+    scaled = jnp.diag(jnp.where(held, weak, 0.0))
+    onto = holding(gram, held, weak).multipliers(scaled)
     for _ in range(_PURIFIED):
         square = onto @ onto
         onto = 3 * square - 2 * square @ onto

@@ -199,14 +199,15 @@ class Held(eqx.Module):
 def holding(
     gram: Float[Array, "slots slots"],
     held: Bool[Array, " slots"],
-    parallel: float | None = None,
+    damping: Scalar | None = None,
 ) -> Held:
-    """Some sites held, with normals that count as depending on each other up to angles of
-    `parallel` (∛ε)."""
-    angle = parallel_angle(gram.dtype) if parallel is None else parallel
+    """Some sites held; what moves their normals' Gram matrix by less than `damping` counts
+    as none: by default, what parallel normals may differ by."""
     pair = held[:, None] & held[None, :]
-    largest = jnp.max(jnp.where(held, jnp.diagonal(gram), 0.0))
-    damping = angle**2 * jnp.where(largest > 0, largest, 1.0)
+    if damping is None:
+        largest = jnp.max(jnp.where(held, jnp.diagonal(gram), 0.0))
+        least = parallel_angle(gram.dtype) ** 2
+        damping = least * jnp.where(largest > 0, largest, 1.0)
     damped = jnp.where(pair, gram, 0.0) + jnp.diag(jnp.where(held, damping, 1.0))
     return Held(gram, held, jnp.linalg.cholesky(damped))
 
