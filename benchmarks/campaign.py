@@ -17,7 +17,7 @@ is the mean of a solve, compilation apart, and `ratio` that of `verified` over t
 
     python benchmarks/campaign.py [--smoke] [--cases 3-3-3-1:16 biases/3-6-6-1:16 ...]
 
-writes `campaign.json`, with the machine and the versions.
+writes `campaign.json`, or what `--name` says, with the machine and the versions.
 """
 
 import time
@@ -50,6 +50,7 @@ class Settings:
         rtol: the tolerance of each flow.
         steps: of gradient descent.
         out: where the report goes.
+        name: of the report.
         smoke: a trial, of small size.
     """
 
@@ -59,6 +60,7 @@ class Settings:
     rtol: float = 1e-7
     steps: tuple[float, ...] = (1e-4, 7e-5, 4e-5)
     out: Path = Path(__file__).parent
+    name: str = "campaign"
     smoke: bool = False
 
 
@@ -132,7 +134,7 @@ def main(settings: Settings) -> None:
                 f"failed {len(said['failed'])}, {said['seconds']:.3f} s"
             )
     write_report(
-        settings.out / "campaign.json",
+        settings.out / f"{settings.name}.json",
         PACKAGES,
         t1=small.t1,
         rtol=small.rtol,
