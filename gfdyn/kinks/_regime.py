@@ -164,7 +164,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     below = together & jnp.any((shares != 0) & reached[None, :], axis=1)
     rounding = t.rounding / t.gain
     letting_go = LettingGo(t, rising, shares, together, hangs, still & ~together & ~on)
-    weight = jnp.where(below, 1.0, _FIRM)
+    weight = jnp.where(below, 1.0, _FIRM).astype(nu.dtype)
     weight = jnp.concatenate([weight, weight, *2 * [jnp.full_like(weight, _FIRM)]])
 
     def under(nu: Row) -> tuple[Row, Array, Array]:

@@ -26,9 +26,9 @@ _DEAD = 0.1
 # What counts as rounding of z, relative to the largest of its layer, in units of the
 # precision.
 _Z_ROUNDING = 500.0
-# How far parameters may be from those at which z is 0, and it counts as 0 but for rounding:
-# relative to ‖θ‖, in units of the precision.
-_AT_KINK = 4e3
+# z counts as 0 but for rounding where parameters no further off than this power of the
+# precision, relative to ‖θ‖, have z = 0: events leave several kinks that meet so near.
+_AT_KINK = 3 / 4
 
 
 class GateState(eqx.Module):
@@ -191,7 +191,7 @@ def near_kinks(flow: AbstractFlow, position: Any, gates: GateState, z: Sites) ->
 
 def _within_rounding(net: AbstractNet, z: Sites, norms: Sites) -> Mask:
     """The sites at which z is 0 but for rounding, given ‖∂z/∂θ‖."""
-    reach = _AT_KINK * jnp.finfo(norms[0].dtype).eps * norm(net)
+    reach = jnp.finfo(norms[0].dtype).eps ** _AT_KINK * norm(net)
     return tuple(
         (jnp.abs(zl) <= reach * n) & (not sigma.is_linear)
         for zl, n, sigma in zip(z, norms, net.activations, strict=True)
