@@ -9,16 +9,17 @@ import pytest
 import gfdyn as gf
 
 
-def _on_a_core_of_its_own() -> None:
-    """Each worker of pytest-xdist runs on one core: the threads of two, each on all cores,
-    wait for one another for most of the time."""
+def _on_cores_of_its_own() -> None:
+    """The workers of pytest-xdist share out the cores: the threads of two that are both on
+    all cores wait for one another for most of the time."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker and hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+        cores, workers = os.sched_getaffinity(0), os.environ["PYTEST_XDIST_WORKER_COUNT"]
+        own = sorted(cores)[int(worker.removeprefix("gw")) :: int(workers)]
+        os.sched_setaffinity(0, own or cores)
 
 
-_on_a_core_of_its_own()
+_on_cores_of_its_own()
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
