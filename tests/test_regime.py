@@ -15,7 +15,7 @@ decided = jax.jit(lambda t, state, d, play: decide(t, state, d, play))
 followed = jax.jit(regime)
 
 
-def tangent(rate, signal, gram=None, passed=None, unit=None):
+def tangent(rate, signal, gram=None, passed=None):
     """A tangent network of so many sites, each with a normal of length 1 of its own unless
     their Gram matrix is given; the other places stay empty."""
     n = len(rate)
@@ -31,7 +31,6 @@ def tangent(rate, signal, gram=None, passed=None, unit=None):
         signal=padded(signal),
         rate=padded(rate),
         present=jnp.arange(PLACES) < n,
-        unit=jnp.asarray([*(range(n) if unit is None else unit), *[99] * rest]),
         speed=jnp.asarray(1.0),
         pull=jnp.asarray(1.0),
         gain=jnp.asarray(1.0),
@@ -76,23 +75,23 @@ def test_a_gate_carries_what_holds_it():
 )
 def test_two_that_share_a_kink(signal, expected, playing):
     """Together they take c₁ + c₂ of the rate 1.5; what of it either takes is open."""
-    t = tangent([1.5, 1.5], signal, gram=np.ones((2, 2)), unit=[0, 0])
+    t = tangent([1.5, 1.5], signal, gram=np.ones((2, 2)))
     assert decision(t, ON, ON, playing=playing) == (expected, expected)
 
 
 def test_three_that_share_a_kink_to_which_a_fourth_does_not_belong():
     gram = np.eye(4)
     gram[:3, :3] = 1.0
-    t = tangent([1.0, 1.0, 1.0, 0.4], [2.0, -3.0, 2.5, 0.1], gram, unit=[0, 0, 0, 1])
+    t = tangent([1.0, 1.0, 1.0, 0.4], [2.0, -3.0, 2.5, 0.1], gram)
     assert decision(t, ON, ON, ON, ON) == (SLIDING, SLIDING, SLIDING, ON)
 
 
 def test_antipodal_samples():
     """One gate is λ, the other 1 − λ: together they take between −c₂ and c₁."""
     gram = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    slides = tangent([0.5, -0.5], [1.0, 1.0], gram, unit=[0, 0])
+    slides = tangent([0.5, -0.5], [1.0, 1.0], gram)
     assert decision(slides, ON, OFF) == (SLIDING, SLIDING)
-    crosses = tangent([1.5, -1.5], [1.0, 1.0], gram, unit=[0, 0])
+    crosses = tangent([1.5, -1.5], [1.0, 1.0], gram)
     assert decision(crosses, ON, OFF) == (ON, OFF)
 
 
@@ -110,7 +109,7 @@ def stacked(rate):
     gram[1:, 1:] = 1.0
     passed = np.zeros((3, 3))
     passed[1, 0] = 1.0
-    return tangent([rate, 1.0, 1.0], [0.2, 3.0, -1.0], gram, passed, unit=[0, 1, 1])
+    return tangent([rate, 1.0, 1.0], [0.2, 3.0, -1.0], gram, passed)
 
 
 @pytest.mark.parametrize("rate, gained", [(1.0, 0.0), (1.5, -0.3)])
@@ -132,14 +131,14 @@ def test_a_unit_that_dies_with_two_above(rate, expected):
     gram = np.diag([1.0, 0.0, 0.0])
     passed = np.zeros((3, 3))
     passed[1:, 0] = 1.0, -1.0
-    t = tangent([rate, 0.0, 0.0], [0.0, 2.0, 5.0], gram, passed, unit=[0, 1, 2])
+    t = tangent([rate, 0.0, 0.0], [0.0, 2.0, 5.0], gram, passed)
     assert decision(t, SLIDING, OFF, OFF) == expected
 
 
 def test_a_unit_whose_weights_vanish():
     """Three samples in a plane, all of which attract: multipliers that hold it exist."""
     x = np.array([[1.0, 0.0], [0.0, 1.0], [np.sqrt(0.5), np.sqrt(0.5)]])
-    t = tangent(x @ np.array([0.5, 0.5]), [1.0, 1.0, 1.0], x @ x.T, unit=[0, 0, 0])
+    t = tangent(x @ np.array([0.5, 0.5]), [1.0, 1.0, 1.0], x @ x.T)
     there = followed(t, states(SLIDING, SLIDING, SLIDING))
     np.testing.assert_allclose(there.rate[:3], 0.0, atol=1e-8)
     assert decision(t, ON, ON, ON, playing=True) == (SLIDING, SLIDING, SLIDING)
@@ -152,7 +151,7 @@ def test_a_unit_that_several_regimes_would_take_on():
     x = [[-0.11, -0.99], [-0.11, -0.99], [0.29, -0.96], [-0.16, -0.99], [-0.52, -0.85]]
     x = np.array([*x, [-0.29, -0.96]])
     signal, moves = np.array([1.8, 1.8, -0.5, 5.8, -3.0, -1.0]), np.array([3.7, 1.2])
-    t = tangent(x @ moves, signal, x @ x.T, unit=[0] * 6)
+    t = tangent(x @ moves, signal, x @ x.T)
     before = followed(t, states(OFF, OFF, OFF, SLIDING, ON, ON))
     start = np.array([-1.0, -1.0, -1.0, 0.0, 1.0, 1.0]) * np.abs(before.own_rate(t))
     reached = states(ON, OFF, OFF, SLIDING, ON, ON)

@@ -138,12 +138,13 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     on = on & ~hangs
     sliding = t.present & (state == SLIDING) & ~hangs
     through, gram = _through(t, on)
-    base = jnp.where(on, t.signal, 0.0)
     # Without a normal there is no rate, either.
-    given = jnp.where(hangs, 0.0, through @ t.rate - gram @ base)
+    gram = jnp.where(hangs[:, None] | hangs[None, :], 0.0, gram)
+    base = jnp.where(on, t.signal, 0.0)
+    given = jnp.where(hangs, 0.0, through @ t.rate) - gram @ base
     held = holding(gram, sliding)
     nu = held.multipliers(given)
-    rate = given - jnp.where(hangs, 0.0, gram @ nu)
+    rate = given - gram @ nu
     still = t.present & (sliding | (jnp.abs(rate) <= t.rounding))
     # What moves only as sliding ones do slides with them; but on a kink of its own that
     # repels. What else is at rest, off, is moved by others alone: descent is left of it.
@@ -153,9 +154,15 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         lambda: held.spans(resting),
         lambda: jnp.zeros_like(sliding),
     )
-    shares = _shares(t, gram, still, hangs)
+    shares = _shares(gram, still)
     joined = jnp.any((shares != 0) & sliding[None, :], axis=1)
-    attracts = t.signal + t.passed.T @ (through.T @ (base + nu)) >= 0
+
+    def arriving(nu: Row) -> tuple[Row, Row]:
+        """What all gates carry under multipliers, and the signals with that."""
+        mu = through.T @ (base + nu)
+        return mu, t.signal + t.passed.T @ mu
+
+    attracts = arriving(nu)[1] >= 0
     together = sliding | (along & ~on & (joined | attracts))
     first = jnp.argmax((shares != 0) & together[None, :], axis=1)
     leader = together & (first == jnp.arange(len(nu)))
@@ -169,8 +176,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
 
     def under(nu: Row) -> tuple[Row, Array, Array]:
         """The signals under multipliers, Ψ, and how Ψ changes with them."""
-        mu = through.T @ (base + nu)
-        signal = t.signal + t.passed.T @ mu
+        mu, signal = arriving(nu)
         psi, opened, moved = letting_go.directions(signal, mu, leader)
         return signal, psi, opened @ rising.T - moved @ through.T
 
@@ -193,14 +199,18 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
             unique, lambda: nu, lambda: jax.lax.while_loop(going, closer, start)[0]
         )
 
-    out_of_range = jnp.any(under(nu)[1] < -rounding)
-    nu = jax.lax.cond(out_of_range, nearer, lambda nu: nu, nu)
+    def in_range() -> tuple[Row, Row, Array]:
+        nearest = nearer(nu)
+        return nearest, *under(nearest)[:2]
+
     signal, psi, _ = under(nu)
+    found = nu, signal, psi
+    nu, signal, psi = jax.lax.cond(jnp.any(psi < -rounding), in_range, lambda: found)
     opens, closes, parts_open, parts_closed = jnp.split(psi, 4)
     return KinkRegime(
         state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),
         stays=along & on,
-        rate=given - jnp.where(hangs, 0.0, gram @ nu),
+        rate=given - gram @ nu,
         nu=nu,
         signal=signal,
         opens=opens,
@@ -233,19 +243,12 @@ def _through(t: TangentNetwork, on: Bool[Array, " sites"]) -> tuple[Square, Squa
     return jax.lax.cond(jnp.any(passed != 0), stacked, lambda: (unit, t.gram))
 
 
-def _shares(
-    t: TangentNetwork,
-    gram: Square,
-    still: Bool[Array, " sites"],
-    hangs: Bool[Array, " sites"],
-) -> Square:
+def _shares(gram: Square, still: Bool[Array, " sites"]) -> Square:
     """The rate of each site as another moves off its kink; 0 where they do not share it."""
-    own = jnp.where(hangs, 1.0, jnp.diagonal(gram))
-    own = jnp.where(own > 0, own, 1.0)
+    own = jnp.where(jnp.diagonal(gram) > 0, jnp.diagonal(gram), 1.0)
     cosine = gram / jnp.sqrt(own[:, None] * own[None, :])
     parallel = jnp.abs(cosine) > 1 - 0.5 * parallel_angle(own.dtype) ** 2
-    pair = (still & ~hangs)[:, None] & (still & ~hangs)[None, :]
-    same = pair & parallel
+    same = still[:, None] & still[None, :] & parallel
     return jnp.where(same, gram / own[:, None], 0.0)
 
 

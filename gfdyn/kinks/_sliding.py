@@ -36,7 +36,7 @@ from ._sites import (
     without,
     zeros_at,
 )
-from ._tangent import Slots, gram_of, holding, normals_of
+from ._tangent import Slots, gram_of, holding, normals_of, parallel_angle
 
 
 # Relative to the diagonal. On the way to the kinks, directions in which they differ by
@@ -45,9 +45,6 @@ _DAMPING = 1e-6
 # Positions put back on a kink are this much on its closed side, in units of the precision
 # and of the norms of the parameters and of ∂z/∂θ.
 _Z_ROUNDING = 8.0
-# Velocities along kinks: those that differ by less than this power of the precision are
-# parallel. To hold z at 0 on all of them would take multipliers that are rounding alone.
-_PARALLEL_POWER = 1 / 3
 
 
 class Motion(eqx.Module):
@@ -97,7 +94,7 @@ def motion(
         def wanted(on: Linearisation) -> Sites:
             return tuple(-z for z in on.pushforward(gradient))
 
-        parallel = float(jnp.finfo(at.outputs.dtype).eps) ** _PARALLEL_POWER
+        parallel = parallel_angle(at.outputs.dtype)
         change = multipliers(
             flow, net, at, gates, held, rows, wanted, tolerance, parallel**2
         )

@@ -12,15 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..flows import AbstractFlow
 from ..nets import AbstractNet, in_layers, in_one_row, norm
-from ._sites import (
-    GateState,
-    HeldGate,
-    Mask,
-    Scalar,
-    constant,
-    linearise,
-    through_gates,
-)
+from ._sites import GateState, HeldGate, Mask, Scalar, constant, linearise, through_gates
 
 
 # The states of a site
@@ -222,7 +214,6 @@ class TangentNetwork(eqx.Module):
         signal: what opening each gate adds to the gradient along its normal.
         rate: dz/dτ of each.
         present: which places are taken.
-        unit: the unit of each site.
         speed: ‖dθ/dτ‖, all gates at kinks closed.
         pull: the same of the gradient alone, without what the flow takes away from it.
         gain: how fast θ moves for a unit of gradient.
@@ -234,7 +225,6 @@ class TangentNetwork(eqx.Module):
     signal: Float[Array, " slots"]
     rate: Float[Array, " slots"]
     present: Bool[Array, " slots"]
-    unit: Int[Array, " slots"]
     speed: Scalar
     pull: Scalar
     gain: Scalar
@@ -303,7 +293,6 @@ def tangent_network(
         signal=jnp.where(present, slots.read(through_gates(net, signal)) * size, 0.0),
         rate=normals @ moves,
         present=present,
-        unit=slots.unit,
         speed=jnp.linalg.norm(moves),
         pull=gain * norm(gradient),
         gain=gain,

@@ -176,11 +176,10 @@ class ExactKinks(AbstractSolver):
         before: _KinkState = solver_state
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
         jumps = self._jumps(flow, state.position, horizon, before)
-        verifying = self._verifies(flow, before.gates)
-        undecided = nowhere(before.gates) if verifying else before.undecided
-        gates = self._freeze(net, horizon, jumps, undecided, before)
+        gates = self._freeze(net, horizon, jumps, before)
         held = before.lines.one_of_each(gates.sliding)
         small = _is_small(gates)
+        verifying = self._verifies(flow, gates)
         allowance = self._allowance(flow, net, size, small, before)
 
         def around(position: Any) -> State:
@@ -265,12 +264,7 @@ class ExactKinks(AbstractSolver):
         return constant(per_layer(lambda s: gain * s, sizes))
 
     def _freeze(
-        self,
-        net: AbstractNet,
-        horizon: Scalar,
-        jumps: Sites,
-        undecided: Mask,
-        before: "_KinkState",
+        self, net: AbstractNet, horizon: Scalar, jumps: Sites, before: "_KinkState"
     ) -> GateState:
         """The gates of a step: those that matter within the horizon frozen, others live."""
         threshold = _RELEVANCE * self.steps.rtol * norm(constant(net)) + self.steps.atol
@@ -283,7 +277,7 @@ class ExactKinks(AbstractSolver):
         has_kink = tuple(jnp.asarray(not sigma.is_linear) for sigma in net.activations)
         frozen = per_layer(matters, jumps, gates.sliding, has_kink)
         frozen = before.lines.with_sharers(frozen)
-        frozen = without(frozen, before.lines.with_sharers(undecided))
+        frozen = without(frozen, before.lines.with_sharers(before.undecided))
         sliding = both(gates.sliding, frozen)
         on = per_layer(
             lambda was, on, z: jnp.where(was, on, z > 0),

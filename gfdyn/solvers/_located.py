@@ -122,7 +122,8 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
         motion=here,
         since=per_layer(jnp.zeros_like, span.first.z),
         mean_since=jnp.zeros_like(span.size),
-        crossed=crossed,
+        # Each is decided on for good.
+        crossed=nowhere(gates),
         stranded=nowhere(gates),
         cost=jnp.zeros_like(span.size) + 8,
         choices=leaving.choice.astype(jnp.int32),
