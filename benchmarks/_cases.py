@@ -22,20 +22,28 @@ def drawn(case: str, seed: int) -> Drawn:
     widths, rng = [int(n) for n in written.split("-")], np.random.default_rng(seed)
     x = jnp.asarray(rng.normal(size=(int(samples), widths[0])))
     y = jnp.asarray(rng.normal(size=(int(samples), widths[-1])))
-    if kind:
-        return KINDS[kind](widths, x, y, rng)
-    return _flow(x, y), gf.nets.MLP.from_weights(_weights(widths, rng))
+    return KINDS[kind](widths, x, y, rng)
+
+
+def is_plain(case: str) -> bool:
+    """Whether it is the squared loss of a ReLU network without biases or decay."""
+    return "/" not in case
 
 
 def _flow(x: jnp.ndarray, y: jnp.ndarray) -> gf.GradientFlow:
     return gf.GradientFlow(gf.Problem(gf.Dataset(x, y), gf.losses.squared))
 
 
-def _weights(widths: Widths, rng: np.random.Generator) -> list[jnp.ndarray]:
-    return [
+def _mlp(widths: Widths, rng: np.random.Generator, activation: str = "relu") -> gf.nets.MLP:
+    weights = [
         jnp.asarray(rng.normal(size=(b, a)) / np.sqrt(a))
         for a, b in zip(widths[:-1], widths[1:], strict=True)
     ]
+    return gf.nets.MLP.from_weights(weights, activation=activation)
+
+
+def _plain(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
+    return _flow(x, y), _mlp(widths, rng)
 
 
 def _biases(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
@@ -67,29 +75,26 @@ def _layered(shape, blocks, rng: np.random.Generator) -> LayeredNet:
 
 
 def _leaky(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
-    weights = _weights(widths, rng)
-    net = gf.nets.MLP.from_weights(weights, activation="leaky_relu(0.1)")
-    return _flow(x, y), net
+    return _flow(x, y), _mlp(widths, rng, "leaky_relu(0.1)")
 
 
 def _logistic(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
     problem = gf.Problem(gf.Dataset(x, jnp.sign(y)), gf.losses.logistic)
-    return gf.GradientFlow(problem), gf.nets.MLP.from_weights(_weights(widths, rng))
+    return gf.GradientFlow(problem), _mlp(widths, rng)
 
 
 def _cross_entropy(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
     classes = jnp.eye(widths[-1])[jnp.argmax(y, axis=1)]
     problem = gf.Problem(gf.Dataset(x, classes), gf.losses.cross_entropy)
-    return gf.GradientFlow(problem), gf.nets.MLP.from_weights(_weights(widths, rng))
+    return gf.GradientFlow(problem), _mlp(widths, rng)
 
 
 def _decay(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
-    problem = _flow(x, y).problem
-    weights = _weights(widths, rng)
-    return gf.GradientFlow(problem, 1e-2), gf.nets.MLP.from_weights(weights)
+    return gf.GradientFlow(_flow(x, y).problem, 1e-2), _mlp(widths, rng)
 
 
 KINDS: dict[str, Callable[..., Drawn]] = {
+    "": _plain,
     "biases": _biases,
     "leaky": _leaky,
     "convolution": _convolution,

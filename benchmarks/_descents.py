@@ -62,7 +62,7 @@ def in_jax(
     steps: Sequence[float],
     t1: float,
 ) -> np.ndarray:
-    """The same by automatic differentiation of the risk, all nets at once."""
+    """The same by automatic differentiation of the energy, all nets at once."""
 
     def stack(*leaves: Any) -> Any:
         return jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
@@ -79,12 +79,9 @@ def in_jax(
 
 @eqx.filter_jit
 def _descend(flow: gf.GradientFlow, net: Any, step: float, count: int) -> jax.Array:
-    def loss(net: Any) -> jax.Array:
-        decay = jax.tree.reduce(lambda s, w: s + jnp.sum(w**2), net, 0.0)
-        return flow.problem.risk(net) + flow.weight_decay * decay
-
     def after(_: Any, net: Any) -> Any:
-        return jax.tree.map(lambda w, g: w - step * g, net, jax.grad(loss)(net))
+        gradient = jax.grad(lambda n: flow.energy(flow.start(n)))(net)
+        return jax.tree.map(lambda w, g: w - step * g, net, gradient)
 
     return ravel_pytree(jax.lax.fori_loop(0, count, after, net))[0]
 

@@ -28,7 +28,7 @@ from typing import Any
 import jax
 import numpy as np
 import tyro
-from _cases import drawn
+from _cases import drawn, is_plain
 from _descents import descents, flat
 from _report import write_report
 from tqdm import tqdm
@@ -83,7 +83,7 @@ def row_of(case: str, settings: Settings) -> dict[str, Any]:
         for way in ways
     }
     flows, nets = zip(*(drawn(case, seed) for seed in range(settings.seeds)), strict=True)
-    ends = descents("/" not in case, flows, nets, settings.steps, settings.t1)
+    ends = descents(is_plain(case), flows, nets, settings.steps, settings.t1)
     for seed in tqdm(range(settings.seeds), desc=case):
         flow, net = flows[seed], nets[seed]
         for way, solver in ways.items():
