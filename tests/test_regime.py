@@ -31,8 +31,8 @@ def tangent(rate, signal, gram=None, passed=None):
         signal=padded(signal),
         rate=padded(rate),
         present=jnp.arange(PLACES) < n,
-        speed=jnp.asarray(1.0),
-        pull=jnp.asarray(1.0),
+        terms=jnp.ones(PLACES),
+        pulls=jnp.ones(PLACES),
         gain=jnp.asarray(1.0),
         layers=3,
     )
@@ -178,7 +178,7 @@ def test_multipliers_of_kinks_that_all_but_depend_on_each_other():
     nu, signal = np.array([-0.5, 1.5]), np.ones(2)
     t = tangent(gram @ nu, signal, gram)
     there = followed(t, states(SLIDING, SLIDING))
-    np.testing.assert_allclose(there.rate[:2], 0.0, atol=float(t.rounding))
+    np.testing.assert_allclose(there.rate[:2], 0.0, atol=float(t.rounding[0]))
     np.testing.assert_allclose(there.nu[:2], nu, rtol=1e-3)
     np.testing.assert_allclose(there.opens[:2], signal - nu, rtol=1e-3)
     np.testing.assert_allclose(there.closes[:2], nu, rtol=1e-3)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._sites import Scalar
+from ._sites import Scalar, nonzero
 from ._tangent import Row, Square, holding
 
 
@@ -22,17 +22,18 @@ _STEPS = 40
 _DAMPED = (1e-8, 1e-4, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e4)
 
 
-def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Scalar) -> Free:
+def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Row) -> Free:
     """A basis of the changes δ of the multipliers of the sites held that move nothing,
     |G δ| ≤ weak |δ|; columns of 0 complete it.
 
     There are such where normals depend on each other. Then multipliers are not unique.
     The columns are those of the Cholesky factor, by pivots, of the projection on these
-    changes; orthonormal, as that is one. It is weak (G + weak)⁻¹ with each eigenvalue
-    taken to 0 or to 1 (McWeeny).
+    changes; orthonormal in units of weak^-½, as that is one. It is √weak (G + weak)⁻¹ √weak
+    with each eigenvalue taken to 0 or to 1 (McWeeny).
     """
-    scaled = jnp.diag(jnp.where(held, weak, 0.0))
-    onto = holding(gram, held, weak).multipliers(scaled)
+    root = jnp.sqrt(nonzero(jnp.where(held, weak, 0.0)))
+    scaled = jnp.diag(jnp.where(held, root, 0.0))
+    onto = root[:, None] * holding(gram, held, weak).multipliers(scaled)
     for _ in range(_PURIFIED):
         square = onto @ onto
         onto = 3 * square - 2 * square @ onto
@@ -46,7 +47,7 @@ def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Scalar) ->
         return rest - found[:, None] * found[None, :], found
 
     most = min(_MOST_FREE, len(held))
-    return jax.lax.scan(column, onto, None, length=most)[1].T
+    return jax.lax.scan(column, onto, None, length=most)[1].T / root[:, None]
 
 
 def into_range(

@@ -40,7 +40,6 @@ from jaxtyping import Array, Bool, Int, Int8
 from ._in_range import free_multipliers, into_range
 from ._letting_go import LettingGo
 from ._play import play
-from ._sites import Scalar
 from ._tangent import (
     OFF,
     ON,
@@ -91,8 +90,8 @@ class KinkRegime(eqx.Module):
     parts_closed: Row
     shares: Square
     below: Bool[Array, " sites"]
-    # Ψ that is rounding
-    rounding: Scalar
+    # Ψ that is rounding, at each site
+    rounding: Row
 
     @property
     def least(self) -> Row:
@@ -182,7 +181,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
 
     def nearer(nu: Row) -> Row:
         """The multipliers under which least of Ψ is negative."""
-        free = free_multipliers(gram, together, t.weak)
+        free = free_multipliers(gram, together, t.weak(gram))
 
         def closer(carry: tuple[Row, Row, Array]) -> tuple[Row, Row, Array]:
             nu, _, count = carry
@@ -205,7 +204,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
 
     signal, psi, _ = under(nu)
     found = nu, signal, psi
-    nu, signal, psi = jax.lax.cond(jnp.any(psi < -rounding), in_range, lambda: found)
+    nu, signal, psi = jax.lax.cond(jnp.any(jnp.min(psi.reshape(4, -1), axis=0) < -rounding), in_range, lambda: found)
     opens, closes, parts_open, parts_closed = jnp.split(psi, 4)
     return KinkRegime(
         state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),

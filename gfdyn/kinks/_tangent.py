@@ -11,8 +11,17 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, in_layers, in_one_row, norm
-from ._sites import GateState, HeldGate, Mask, Scalar, constant, linearise, through_gates
+from ..nets import AbstractNet, in_layers, in_one_row
+from ._sites import (
+    GateState,
+    HeldGate,
+    Mask,
+    Scalar,
+    constant,
+    linearise,
+    nonzero,
+    through_gates,
+)
 
 
 # The states of a site
@@ -191,15 +200,13 @@ class Held(eqx.Module):
 def holding(
     gram: Float[Array, "slots slots"],
     held: Bool[Array, " slots"],
-    damping: Scalar | None = None,
+    damping: Row | None = None,
 ) -> Held:
-    """Some sites held; what moves their normals' Gram matrix by less than `damping` counts
-    as none: by default, what parallel normals may differ by."""
+    """Some sites held; what moves the diagonal of their normals' Gram matrix by less than
+    `damping` counts as none: by default, what parallel normals may differ by."""
     pair = held[:, None] & held[None, :]
     if damping is None:
-        largest = jnp.max(jnp.where(held, jnp.diagonal(gram), 0.0))
-        least = parallel_angle(gram.dtype) ** 2
-        damping = least * jnp.where(largest > 0, largest, 1.0)
+        damping = parallel_angle(gram.dtype) ** 2 * nonzero(jnp.diagonal(gram))
     damped = jnp.where(pair, gram, 0.0) + jnp.diag(jnp.where(held, damping, 1.0))
     return Held(gram, held, jnp.linalg.cholesky(damped))
 
@@ -214,8 +221,9 @@ class TangentNetwork(eqx.Module):
         signal: what opening each gate adds to the gradient along its normal.
         rate: dz/dτ of each.
         present: which places are taken.
-        speed: ‖dθ/dτ‖, all gates at kinks closed.
-        pull: the same of the gradient alone, without what the flow takes away from it.
+        terms: what `rate` is a sum of, ∑ᵢ |∂z/∂θᵢ| |dθᵢ/dτ|: less where θ moves fast
+            elsewhere than where z depends on it, as in units much smaller than others.
+        pulls: the same of the gradient alone, without what the flow takes away from it.
         gain: how fast θ moves for a unit of gradient.
         layers: the number of hidden layers.
     """
@@ -225,8 +233,8 @@ class TangentNetwork(eqx.Module):
     signal: Float[Array, " slots"]
     rate: Float[Array, " slots"]
     present: Bool[Array, " slots"]
-    speed: Scalar
-    pull: Scalar
+    terms: Row
+    pulls: Row
     gain: Scalar
     layers: int = eqx.field(static=True)
 
@@ -236,25 +244,36 @@ class TangentNetwork(eqx.Module):
         return jnp.diagonal(self.gram) > 0
 
     @property
-    def rounding(self) -> Scalar:
-        """Rates that are rounding: of how fast θ moves, or of what cancels in that."""
-        eps = jnp.finfo(self.speed.dtype).eps
-        return jnp.sqrt(eps) * self.speed + _CANCELLED * eps * self.pull
+    def scale(self) -> Row:
+        """How fast each site would move if nothing cancelled in its rate."""
+        return self.terms + jnp.abs(self.gram) @ jnp.abs(self.signal)
 
     @property
-    def weak(self) -> Scalar:
-        """Elements of the Gram matrix up to which multipliers in range move nothing beyond
-        rounding: of normals that count as dependent."""
-        angle = parallel_angle(self.gram.dtype)
+    def rounding(self) -> Row:
+        """Rates that are rounding: of what they are sums of, or of what cancels in that."""
+        eps = jnp.finfo(self.terms.dtype).eps
+        return jnp.sqrt(eps) * self.scale + _CANCELLED * eps * self.pulls
+
+    def weak(self, gram: Square) -> Row:
+        """By how much the length² of each normal may change and multipliers in range move
+        nothing beyond rounding by that, or it counts as parallel to what it was."""
+        angle = parallel_angle(gram.dtype)
         largest = jnp.max(jnp.where(self.present, jnp.abs(self.signal), 0.0))
         moved = self.rounding / jnp.where(largest > 0, largest, jnp.inf)
-        return jnp.maximum(angle**2 * self.gain, moved)
+        return jnp.maximum(angle**2 * jnp.diagonal(gram), moved)
 
 
 def tangent_network(
-    flow: AbstractFlow, position: Any, gates: GateState, slots: Slots
+    flow: AbstractFlow,
+    position: Any,
+    gates: GateState,
+    slots: Slots,
+    certain: Bool[Array, " slots"],
+    least: Scalar,
 ) -> TangentNetwork:
-    """The network at a position, blown up at some sites; the other gates as given."""
+    """The network at a position, blown up at certain sites and at those others that could
+    add as much as `least` to the velocity, with all that they carry; other gates as given.
+    """
     flow, position, gates = constant((flow, position, gates))
     net, x = flow.point(position), flow.problem.data.x
     chosen = slots.mask(slots.present, gates.on)
@@ -268,6 +287,7 @@ def tangent_network(
     gradient, signal = at.pullback(flow.cotangent(position, at.outputs), nothing)
     velocity = flow.assemble(position, at.outputs, gradient).position
     moves, _ = ravel_pytree(flow.point(velocity))
+    pull, _ = ravel_pytree(gradient)
     found = normals_of(net, x, closed, slots)
     factor = slots.read(
         tuple(
@@ -281,20 +301,26 @@ def tangent_network(
     for _ in range(len(gates.on) - 1):
         reached = squares + passed**2 @ reached
     length = jnp.sqrt(reached)
-    present = slots.present & (length > found.rounding)
-    size = jnp.where(present, length, 1.0)
+    gain = flow.gain(gradient)
+    exists = slots.present & (length > found.rounding)
+    size = jnp.where(exists, length, 1.0)
+    passed = jnp.where(exists[:, None], passed * size[None, :] / size[:, None], 0.0)
+    jump = jnp.where(exists, slots.read(through_gates(net, signal)) * size, 0.0)
+    most = jnp.abs(jump)
+    for _ in range(len(gates.on) - 1):
+        most = jnp.abs(jump) + jnp.abs(passed).T @ most
+    present = exists & (certain | (gain * most > least))
     has_normal = present & (squares > 0)
     normals = jnp.where(has_normal[:, None], found.normals / size[:, None], 0.0)
     pair = present[:, None] & present[None, :]
-    gain = flow.gain(gradient)
     return TangentNetwork(
         gram=gain * gram_of(normals, present),
-        passed=jnp.where(pair, passed * size[None, :] / size[:, None], 0.0),
-        signal=jnp.where(present, slots.read(through_gates(net, signal)) * size, 0.0),
+        passed=jnp.where(pair, passed, 0.0),
+        signal=jnp.where(present, jump, 0.0),
         rate=normals @ moves,
         present=present,
-        speed=jnp.linalg.norm(moves),
-        pull=gain * norm(gradient),
+        terms=jnp.abs(normals) @ jnp.abs(moves),
+        pulls=gain * jnp.abs(normals) @ jnp.abs(pull),
         gain=gain,
         layers=len(gates.on),
     )

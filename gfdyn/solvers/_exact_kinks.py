@@ -213,6 +213,7 @@ class ExactKinks(AbstractSolver):
             size,
             allowance,
             jumps,
+            _LEAVING * self._threshold(net) / horizon,
             before.stranded,
         )
         if verifying:
@@ -263,11 +264,15 @@ class ExactKinks(AbstractSolver):
         gain = flow.gain(here.gradient)
         return constant(per_layer(lambda s: gain * s, sizes))
 
+    def _threshold(self, net: AbstractNet) -> Scalar:
+        """How far a gate must move θ to matter."""
+        return _RELEVANCE * self.steps.rtol * norm(constant(net)) + self.steps.atol
+
     def _freeze(
         self, net: AbstractNet, horizon: Scalar, jumps: Sites, before: "_KinkState"
     ) -> GateState:
         """The gates of a step: those that matter within the horizon frozen, others live."""
-        threshold = _RELEVANCE * self.steps.rtol * norm(constant(net)) + self.steps.atol
+        threshold = self._threshold(net)
 
         def matters(jump: Array, slides: Array, has_kink: Array) -> Array:
             limit = jnp.where(slides, _LEAVING * threshold, threshold)

@@ -109,7 +109,9 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
     kept = either(gates.sliding, crossed)
     closed = GateState(without(gates.on, kept), kept, either(gates.frozen, kept))
     position = flow.retract(back_along(flow, arrived.position, closed, slots_of(kept)))
-    after, verified = _decided(flow, constant(position), gates, crossed, leaving)
+    after, verified = _decided(
+        flow, constant(position), gates, crossed, leaving, span.least_jump
+    )
     sliding = slots_of(after.sliding)
     here = motion_along(flow, position, after, sliding)
     return Outcome(
@@ -154,13 +156,15 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
         back = back_along(flow, span.leg.at(time).position, gates, sliding)
         position = flow.retract(back)
-        slots, states, t, there = _blown_up(flow, position, gates, gates.sliding)
+        slots, states, t, there = _blown_up(
+            flow, position, gates, gates.sliding, span.least_jump
+        )
         sways = swaying(t, there)
         room = there.room(sways)
         first = jnp.argmin(room)
         after = slots.write(there.let_go(sways), states)
         # Where it swayed, Ψ is not 0 as it leaves.
-        swayed = room[first] < -there.rounding
+        swayed = room[first] < -there.rounding[first]
         choice = there.repels(first) | swayed
         return room[first], Leaving(in_one_row(after), room[first] < 0, choice)
 
@@ -184,11 +188,16 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
 
 
 def _decided(
-    flow: AbstractFlow, position: Any, gates: GateState, crossed: Mask, leaving: Leaving
+    flow: AbstractFlow,
+    position: Any,
+    gates: GateState,
+    crossed: Mask,
+    leaving: Leaving,
+    least_jump: Scalar,
 ) -> tuple[GateState, Bool[Array, ""]]:
     """The gates next, where sites have come to their kinks or are let go."""
     certain = either(gates.sliding, crossed)
-    slots, states, t, before = _blown_up(flow, position, gates, certain)
+    slots, states, t, before = _blown_up(flow, position, gates, certain, least_jump)
     reached = slots.read(crossed)
     flipped = jnp.where(reached, jnp.where(before.state == ON, OFF, ON), before.state)
     left = slots.read(in_layers(leaving.states, states))
@@ -201,7 +210,7 @@ def _decided(
     rests = (before.state == OFF) & (jnp.abs(start) <= t.rounding) & t.has_normal
     away = jnp.where(let_go & (left == ON), 1.0, jnp.where(let_go | rests, -1.0, 0.0))
     stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
-    found = decide(t, proposal, start + 0.1 * t.speed * away, stacked)
+    found = decide(t, proposal, start + 0.1 * t.scale * away, stacked)
     states = slots.write(found.state, states)
     chosen = slots.mask(t.present, gates.on)
     return (
@@ -215,7 +224,7 @@ def _decided(
 
 
 def _blown_up(
-    flow: AbstractFlow, position: Any, gates: GateState, certain: Mask
+    flow: AbstractFlow, position: Any, gates: GateState, certain: Mask, least_jump: Scalar
 ) -> tuple[Slots, tuple[Array, ...], TangentNetwork, KinkRegime]:
     """The places of the sites at kinks, the states of all, the network blown up there, and
     the regime under the gates."""
@@ -226,7 +235,7 @@ def _blown_up(
     resting = without(near, gates.frozen)
     states = per_layer(lambda r, s: jnp.where(r, OFF, s), resting, states)
     slots = places_for(certain, near)
-    t = tangent_network(flow, position, gates, slots)
+    t = tangent_network(flow, position, gates, slots, slots.read(certain), least_jump)
     return slots, states, t, regime(t, slots.read(states))
 
 

@@ -123,6 +123,8 @@ class Span(eqx.Module):
     allowance: Allowance
     # How far the velocity jumps where each gate flips
     jumps: Sites
+    # A jump of the velocity that does not matter
+    least_jump: Scalar
     # The sites that the step before has left beyond their kinks
     stranded: Mask
 
