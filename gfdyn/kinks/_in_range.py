@@ -33,7 +33,8 @@ def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Row) -> Fr
     """
     root = jnp.sqrt(nonzero(jnp.where(held, weak, 0.0)))
     scaled = jnp.diag(jnp.where(held, root, 0.0))
-    onto = root[:, None] * holding(gram, held, weak).multipliers(scaled)
+    onto = root[:, None] * holding(gram, held, weak).damped(scaled)
+    largest = jnp.max(jnp.where(held, root, 0.0))
     for _ in range(_PURIFIED):
         square = onto @ onto
         onto = 3 * square - 2 * square @ onto
@@ -47,7 +48,7 @@ def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Row) -> Fr
         return rest - found[:, None] * found[None, :], found
 
     most = min(_MOST_FREE, len(held))
-    return jax.lax.scan(column, onto, None, length=most)[1].T / root[:, None]
+    return jax.lax.scan(column, onto, None, length=most)[1].T * (largest / root)[:, None]
 
 
 def into_range(

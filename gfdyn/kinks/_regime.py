@@ -252,10 +252,12 @@ def _shares(gram: Square, still: Bool[Array, " sites"]) -> Square:
 
 
 class Decision(eqx.Module):
-    """The state of each site next, and whether it was verified."""
+    """The state of each site next, whether it was verified, and whether another may be as
+    right, as gradient descent was not seen to settle."""
 
     state: Int8[Array, " sites"]
     verified: Bool[Array, ""]
+    choice: Bool[Array, ""]
 
 
 def decide(
@@ -268,36 +270,42 @@ def decide(
 
     What is wrong with a proposal makes the next one, if Φ is convex: then the regime that
     is right is the only one. If it is not, if no proposal is right soon, or if `playing`,
-    gradient descent is played, from `start`, and makes the next proposal (`play`).
+    gradient descent is played, from `start`, and makes the next proposal (`play`). If no
+    play leads to a regime that is right, those are tried that the first proposal leads to,
+    and that with all sites sliding.
     """
     period = _PROPOSALS + 1
-    last = _PLAYS * period + _PROPOSALS
     convex = ~jnp.any(t.present & (t.signal < 0)) & ~jnp.any(t.passed != 0)
+    sliding = jnp.where(t.present, SLIDING, OFF)
 
     def going(carry: tuple) -> Array:
         *_, verified, attempt = carry
-        return ~verified & (attempt <= last)
+        return ~verified & (attempt < (_PLAYS + 3) * period - 1)
 
     def attempt(carry: tuple) -> tuple:
         state, _, number = carry
         number = jnp.where((number == 1) & ~convex, _PROPOSALS, number)
-        plays = number % period == _PROPOSALS
-        rounds = _ROUNDS * _LONGER ** (number // period)
+        turn = number // period
+        afresh = number % period == _PROPOSALS
+        rounds = _ROUNDS * _LONGER**turn
 
         def played() -> tuple:
             return play(t, start, rounds, t.present).state, jnp.asarray(False)
 
         def proposed() -> tuple:
-            there = regime(t, state)
+            begins = jnp.where(turn == _PLAYS, proposal, sliding)
+            tried = jnp.where(afresh, begins, state)
+            there = regime(t, tried)
             after = _next(t, there, number % period >= _TOGETHER)
             return after, jnp.all(after == there.state)
 
+        plays = afresh & (turn < _PLAYS)
         return *jax.lax.cond(plays, played, proposed), number + 1
 
     number = jnp.where(playing, _PROPOSALS, 0)
     carry = (proposal, jnp.asarray(False), number)
-    state, verified, _ = jax.lax.while_loop(going, attempt, carry)
-    return Decision(state, verified)
+    state, verified, number = jax.lax.while_loop(going, attempt, carry)
+    return Decision(state, verified, number > (_PLAYS + 1) * period)
 
 
 def _next(

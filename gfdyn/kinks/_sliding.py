@@ -173,7 +173,7 @@ def back_along(flow: AbstractFlow, position: Any, gates: GateState, slots: Slots
         rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(constant(net))
         z = slots.read(preactivations(flow, position, gates)) / sizes + rounding
         gram = gram_of(normals, slots.present)
-        nu = holding(gram, slots.present, jnp.asarray(_DAMPING, z.dtype)).multipliers(z)
+        nu = holding(gram, slots.present, jnp.full_like(z, _DAMPING)).multipliers(z)
         flat, unravel = ravel_pytree(net)
         return unravel(flat - nu @ normals)
 

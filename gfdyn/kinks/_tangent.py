@@ -182,6 +182,12 @@ class Held(eqx.Module):
     def multipliers(self, given: Float[Array, "slots ..."]) -> Float[Array, "slots ..."]:
         """ν with G ν = given at the sites held, 0 at others; the smallest where their
         normals depend on each other."""
+        found = self.damped(given)
+        # Once more, for what damping has left.
+        return found + self.damped(given - self.gram @ found)
+
+    def damped(self, given: Float[Array, "slots ..."]) -> Float[Array, "slots ..."]:
+        """(G + damping)⁻¹ given at the sites held, 0 at others."""
         wanted = jnp.where(self.held, given.T, 0.0).T
         return jax.scipy.linalg.cho_solve((self.factor, True), wanted)
 
@@ -190,8 +196,6 @@ class Held(eqx.Module):
         up to the angle at which normals count as parallel."""
         wanted = jnp.where(asked[None, :], self.gram, 0.0)
         parts = self.multipliers(wanted)
-        # Once more, as the factor is damped.
-        parts = parts + self.multipliers(wanted - self.gram @ parts)
         own = jnp.diagonal(self.gram)
         rest = own - jnp.sum(jnp.where(self.held[:, None], wanted * parts, 0.0), axis=0)
         return asked & (rest <= parallel_angle(own.dtype) ** 2 * own)

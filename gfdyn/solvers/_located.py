@@ -106,12 +106,13 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
     flow, gates = span.flow, span.gates
     time = span.with_derivative(time, crossed)
     arrived = span.leg.at(time)
-    kept = either(gates.sliding, crossed)
-    closed = GateState(without(gates.on, kept), kept, either(gates.frozen, kept))
-    position = flow.retract(back_along(flow, arrived.position, closed, slots_of(kept)))
-    after, verified = _decided(
-        flow, constant(position), gates, crossed, leaving, span.least_jump
+    after, verified, choice = _decided(
+        flow, constant(arrived.position), gates, crossed, leaving, span.least_jump
     )
+    # What has slid so far is put back, too.
+    kept = either(gates.sliding, after.sliding)
+    closed = GateState(without(after.on, kept), kept, either(after.frozen, kept))
+    position = flow.retract(back_along(flow, arrived.position, closed, slots_of(kept)))
     sliding = slots_of(after.sliding)
     here = motion_along(flow, position, after, sliding)
     return Outcome(
@@ -128,7 +129,7 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
         crossed=nowhere(gates),
         stranded=nowhere(gates),
         cost=jnp.zeros_like(span.size) + 8,
-        choices=leaving.choice.astype(jnp.int32),
+        choices=(leaving.choice | choice).astype(jnp.int32),
         verified=verified & ~sliding.overflow,
     )
 
@@ -151,11 +152,9 @@ def _first_event(span: Span, looks: Looks) -> tuple[Scalar, Mask, Leaving]:
 def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, Leaving]:
     """When the first sliding site is let go, `before` at the latest."""
     flow, gates = span.flow, span.gates
-    sliding = slots_of(gates.sliding)
 
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
-        back = back_along(flow, span.leg.at(time).position, gates, sliding)
-        position = flow.retract(back)
+        position = span.leg.at(time).position
         slots, states, t, there = _blown_up(
             flow, position, gates, gates.sliding, span.least_jump
         )
@@ -194,7 +193,7 @@ def _decided(
     crossed: Mask,
     leaving: Leaving,
     least_jump: Scalar,
-) -> tuple[GateState, Bool[Array, ""]]:
+) -> tuple[GateState, Bool[Array, ""], Bool[Array, ""]]:
     """The gates next, where sites have come to their kinks or are let go."""
     certain = either(gates.sliding, crossed)
     slots, states, t, before = _blown_up(flow, position, gates, certain, least_jump)
@@ -220,6 +219,7 @@ def _decided(
             either(gates.frozen, chosen),
         ),
         found.verified,
+        found.choice,
     )
 
 
