@@ -5,16 +5,17 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Int8
 
 from .flows import AbstractFlow
-from .kinks import GateState, gate_values, lines_of, live_gates
+from .kinks import NONE, GateState, gate_values, lines_of, live_gates
+from .nets import in_one_row
 from .solvers import GateChanges, Step
 
 
 Scalar = Float[Array, ""]
 
-_CROSSING, _SLIDE, _RELEASE = range(3)
+_CROSSING, _SLIDE, _RELEASE, _CHOICE = range(4)
 # Saves at which gates are found at a time, to bound the memory.
 _BATCH = 8
 
@@ -33,7 +34,10 @@ class Kinks(eqx.Module):
         time: when, in the flow's clock, (E,).
         layer: the layer of the pre-activation, 1 … L−1, (E,).
         unit, sample: its unit and its sample, from 0, (E,).
-        kind: an index into `Kinks.kinds`: the gate flipped, began to slide, was released,
+        kind: an index into `Kinks.kinds`, (E,): the gate flipped, began to slide, was
+            released; or did one of these where the flow is not unique (docs/algorithm.md).
+        side: where the gate went on, an index into `Kinks.sides`, (E,).
+        other_side: at a choice, where gradient descent may as well go on; -1 elsewhere,
             (E,).
         num_lost: how many further events the log had no room for.
         gates: the value of each gate at the saves, from the activation's slope to 1, a
@@ -43,7 +47,8 @@ class Kinks(eqx.Module):
             array for each hidden layer.
     """
 
-    kinds: ClassVar[tuple[str, ...]] = ("crossing", "slide", "release")
+    kinds: ClassVar[tuple[str, ...]] = ("crossing", "slide", "release", "choice")
+    sides: ClassVar[tuple[str, ...]] = ("off", "on", "sliding")
 
     time: Float[Array, "*batch events"]
     layer: Int[Array, "*batch events"]
@@ -54,6 +59,9 @@ class Kinks(eqx.Module):
     gates: tuple[Float[Array, "*batch times samples _"], ...]
     sliding: tuple[Bool[Array, "*batch times samples _"], ...]
     sliding_fraction: tuple[Float[Array, "*batch samples _"], ...]
+    # None in files of before these were kept
+    side: Int8[Array, "*batch events"] | None = None
+    other_side: Int8[Array, "*batch events"] | None = None
 
 
 class KinkLog(eqx.Module):
@@ -62,6 +70,8 @@ class KinkLog(eqx.Module):
     time: Float[Array, " capacity"]
     site: Int[Array, " capacity"]
     kind: Int[Array, " capacity"]
+    side: Int8[Array, " capacity"]
+    other_side: Int8[Array, " capacity"]
     count: Int[Array, ""]
     sliding_time: tuple[Float[Array, "samples _"], ...]
 
@@ -73,6 +83,8 @@ def open_log(flow: AbstractFlow, position: Any, capacity: int, dtype: Any) -> Ki
         time=jnp.full((capacity,), jnp.nan, dtype),
         site=jnp.zeros((capacity,), jnp.int32),
         kind=jnp.zeros((capacity,), jnp.int32),
+        side=jnp.full((capacity,), NONE),
+        other_side=jnp.full((capacity,), NONE),
         count=jnp.asarray(0, jnp.int32),
         sliding_time=tuple(jnp.zeros(on.shape, dtype) for on in gates.on),
     )
@@ -84,14 +96,15 @@ def log_step(log: KinkLog, step: Step, start: Scalar, end: Scalar) -> KinkLog:
         return log
     changes: GateChanges = jax.lax.stop_gradient(step.changes)
     start, end = jax.lax.stop_gradient((start, end))
-    masks = (changes.crossed, changes.caught, changes.released)
-    happened = [jnp.concatenate([jnp.ravel(m) for m in mask]) for mask in masks]
-    any_kind = happened[0] | happened[1] | happened[2]
-    since = jnp.concatenate([jnp.ravel(s) for s in changes.since])
+    masks = (changes.crossed, changes.caught, changes.released, changes.chosen)
+    happened = [in_one_row(mask) for mask in masks]
+    any_kind = happened[0] | happened[1] | happened[2] | happened[3]
+    since = in_one_row(changes.since)
 
     def write() -> KinkLog:
         kind = jnp.where(happened[1], _SLIDE, _CROSSING)
         kind = jnp.where(happened[2], _RELEASE, kind)
+        kind = jnp.where(happened[3], _CHOICE, kind)
         row = log.count + jnp.cumsum(any_kind, dtype=jnp.int32) - 1
         row = jnp.where(any_kind, row, len(log.time))
         time = jnp.maximum(end - since, start)
@@ -99,6 +112,8 @@ def log_step(log: KinkLog, step: Step, start: Scalar, end: Scalar) -> KinkLog:
             log.time.at[row].set(time.astype(log.time.dtype), mode="drop"),
             log.site.at[row].set(jnp.arange(len(row), dtype=jnp.int32), mode="drop"),
             log.kind.at[row].set(kind, mode="drop"),
+            log.side.at[row].set(in_one_row(changes.states), mode="drop"),
+            log.other_side.at[row].set(in_one_row(changes.others), mode="drop"),
             log.count + jnp.sum(any_kind, dtype=jnp.int32),
             log.sliding_time,
         )
@@ -150,6 +165,8 @@ def read_log(
         unit=unit,
         sample=sample,
         kind=kind,
+        side=log.side[order],
+        other_side=log.other_side[order],
         num_lost=jnp.maximum(log.count - len(time), 0),
         gates=values,
         sliding=gates.sliding,
@@ -160,7 +177,7 @@ def read_log(
 def written_events(kinks: Kinks, log: KinkLog) -> Kinks:
     """The rows of events that happened."""
     count = min(int(log.count), len(kinks.time))
-    rows = ("time", "layer", "unit", "sample", "kind")
+    rows = ("time", "layer", "unit", "sample", "kind", "side", "other_side")
     return eqx.tree_at(
         lambda k: [getattr(k, name) for name in rows],
         kinks,

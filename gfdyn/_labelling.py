@@ -96,9 +96,13 @@ def _label_kinks(kinks: Kinks) -> dict[str, Any]:
     """The events along the dim `kink`, and of each hidden layer its gates."""
     kind = np.asarray(kinks.kinds)[np.asarray(kinks.kind)]
     events = {name: getattr(kinks, name) for name in ("time", "layer", "unit", "sample")}
+    events["kind"] = kind
+    for name in ("side", "other_side"):
+        if (side := getattr(kinks, name)) is not None:
+            # -1, no side, is the last
+            events[name] = np.asarray([*kinks.sides, ""])[np.asarray(side)]
     named: dict[str, Any] = {
-        f"kink_{name}": ("kink", values)
-        for name, values in (events | {"kind": kind}).items()
+        f"kink_{name}": ("kink", values) for name, values in events.items()
     }
     for i, gates in enumerate(kinks.gates, start=1):
         site = ("sample", f"neuron_{i}")

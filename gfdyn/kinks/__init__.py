@@ -55,12 +55,15 @@ from ._sliding import (
     z_rates as z_rates,
 )
 from ._tangent import (
+    NONE as NONE,
     OFF as OFF,
     ON as ON,
     SLIDING as SLIDING,
     Slots as Slots,
+    States as States,
     TangentNetwork as TangentNetwork,
     capacity_of as capacity_of,
     slots_of as slots_of,
     tangent_network as tangent_network,
+    unique as unique,
 )

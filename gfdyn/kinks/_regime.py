@@ -204,7 +204,8 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
 
     signal, psi, _ = under(nu)
     found = nu, signal, psi
-    nu, signal, psi = jax.lax.cond(jnp.any(jnp.min(psi.reshape(4, -1), axis=0) < -rounding), in_range, lambda: found)
+    out = jnp.any(jnp.min(psi.reshape(4, -1), axis=0) < -rounding)
+    nu, signal, psi = jax.lax.cond(out, in_range, lambda: found)
     opens, closes, parts_open, parts_closed = jnp.split(psi, 4)
     return KinkRegime(
         state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Int8
 
 from ..flows import AbstractFlow
 from ..nets import AbstractNet, in_layers, in_one_row
@@ -26,6 +26,10 @@ from ._sites import (
 
 # The states of a site
 OFF, ON, SLIDING = np.int8(0), np.int8(1), np.int8(2)
+# No state
+NONE = np.int8(-1)
+
+States = tuple[Int8[Array, "samples _"], ...]
 
 # Values at sites at kinks, and at pairs of them
 Row = Float[Array, " sites"]
@@ -67,6 +71,11 @@ class Slots(eqx.Module):
         """The chosen ones of these sites."""
         nowhere = tuple(jnp.zeros_like(m) for m in like)
         return self.write(chosen, nowhere)
+
+
+def unique(gates: GateState) -> States:
+    """No other state, where the flow is unique."""
+    return tuple(jnp.full(on.shape, NONE) for on in gates.on)
 
 
 def capacity_of(mask: Mask) -> int:

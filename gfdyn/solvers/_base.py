@@ -8,7 +8,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from ..flows import AbstractFlow, State
-from ..kinks import GateState, Mask, Scalar, Sites, count, per_layer, without
+from ..kinks import (
+    NONE,
+    OFF,
+    ON,
+    SLIDING,
+    GateState,
+    Mask,
+    Scalar,
+    Sites,
+    States,
+    any_of,
+    count,
+    per_layer,
+    without,
+)
 from ..nets import AbstractNet
 
 
@@ -38,6 +52,8 @@ class GateChanges(eqx.Module):
     after: GateState
     # How long before the end of the step each gate changed
     since: Sites
+    # Where the flow is not unique, other states that would be as right
+    others: States
 
     @property
     def crossed(self) -> Mask:
@@ -60,6 +76,20 @@ class GateChanges(eqx.Module):
     def released(self) -> Mask:
         """The gates that slide no longer."""
         return without(self.slid, self.after.sliding)
+
+    @property
+    def chosen(self) -> Mask:
+        """The gates that could have gone on otherwise."""
+        return per_layer(lambda other: other != NONE, self.others)
+
+    @property
+    def states(self) -> States:
+        """The states of the gates after the events."""
+        return per_layer(
+            lambda on, slides: jnp.where(slides, SLIDING, jnp.where(on, ON, OFF)),
+            self.after.on,
+            self.after.sliding,
+        )
 
     @property
     def events(self) -> Events:
@@ -94,10 +124,8 @@ class Step(eqx.Module):
     num_field_evaluations: Int[Array, ""]
     # None where gates are not followed
     changes: GateChanges | None = None
-    # Whether the regime from there on is known to be right, and at how many points before
-    # it another was as right
+    # Whether the regime from there on is known to be right
     verified: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
-    choices: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(0, jnp.int32))
 
     def gates_at(self, left: Scalar) -> GateState:
         """The gates when so much of the step is left."""
@@ -108,6 +136,13 @@ class Step(eqx.Module):
     def events(self) -> Events:
         """How many gates changed."""
         return no_events() if self.changes is None else self.changes.events
+
+    @property
+    def choices(self) -> Int[Array, ""]:
+        """At how many points another regime was as right."""
+        if self.changes is None:
+            return jnp.asarray(0, jnp.int32)
+        return any_of(self.changes.chosen).astype(jnp.int32)
 
     def at(self, time: Scalar) -> State:
         """The state `time` after the start of the step, by dense output."""

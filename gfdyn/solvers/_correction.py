@@ -31,6 +31,7 @@ from ..kinks import (
     rounding_of,
     slack,
     standing,
+    unique,
     values_of,
     without,
 )
@@ -139,7 +140,7 @@ class Correction(eqx.Module):
             stranded=back.stranded,
             # The linearisation, three ways back through it, a look at z
             cost=settled.cost + 3,
-            choices=jnp.asarray(0, jnp.int32),
+            others=unique(after),
             verified=jnp.asarray(True),
         )
 

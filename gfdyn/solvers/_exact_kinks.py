@@ -230,14 +230,15 @@ class ExactKinks(AbstractSolver):
             finite=verdict.finite,
             converged=outcome.motion.converged,
             verified=outcome.verified,
-            choices=outcome.choices,
             size=jnp.where(accepted, outcome.size, size),
             next_size=jax.lax.stop_gradient(next_size),
             state=outcome.state,
             interpolation=kinked_path(leg, outcome),
             solver_state=_after(before, gates, verdict, outcome, size, horizon),
             num_field_evaluations=jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
-            changes=GateChanges(before.gates.sliding, gates, outcome.gates, outcome.since),
+            changes=GateChanges(
+                before.gates.sliding, gates, outcome.gates, outcome.since, outcome.others
+            ),
         )
 
     def _verifies(self, flow: AbstractFlow, gates: GateState) -> bool:

@@ -10,6 +10,7 @@ from ..kinks import (
     nowhere,
     per_layer,
     preactivations,
+    unique,
 )
 from ._base import Scalar
 from ._settle import Arrival, Settled
@@ -61,6 +62,6 @@ def outcome_of_cut(span: Span, arrival: Arrival, settled: Settled) -> Outcome:
         crossed=arrival.crossed,
         stranded=nowhere(span.gates),
         cost=1 + settled.cost + _SEARCH_COST,
-        choices=jnp.asarray(0, jnp.int32),
+        others=unique(settled.gates),
         verified=jnp.asarray(True),
     )

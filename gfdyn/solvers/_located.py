@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Int8
 
 from ..flows import AbstractFlow, State
 from ..kinks import (
+    NONE,
     OFF,
     ON,
     SLIDING,
@@ -17,6 +18,7 @@ from ..kinks import (
     Mask,
     Sites,
     Slots,
+    States,
     TangentNetwork,
     any_of,
     back_along,
@@ -37,6 +39,7 @@ from ..kinks import (
     swaying,
     tangent_network,
     through_gates,
+    unique,
     without,
 )
 from ..nets import in_layers, in_one_row
@@ -47,11 +50,12 @@ from ._span import Looks, Outcome, Span
 
 class Leaving(eqx.Module):
     """The sliding sites that are let go first: the states of all sites from then on, in one
-    row; whether any is, and whether the flow is not unique there."""
+    row, and whether any is; and where the flow is not unique, other states that would be as
+    right."""
 
     states: Int8[Array, " sites"]
     happens: Bool[Array, ""]
-    choice: Bool[Array, ""]
+    others: Int8[Array, " sites"]
 
 
 def to_first_event(span: Span, accepted: Bool[Array, ""]) -> Outcome:
@@ -96,7 +100,7 @@ def step_without_events(span: Span) -> Outcome:
         crossed=nowhere(gates),
         stranded=nowhere(gates),
         cost=jnp.zeros_like(span.size),
-        choices=jnp.asarray(0, jnp.int32),
+        others=unique(gates),
         verified=jnp.asarray(True),
     )
 
@@ -106,7 +110,7 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
     flow, gates = span.flow, span.gates
     time = span.with_derivative(time, crossed)
     arrived = span.leg.at(time)
-    after, verified, choice = _decided(
+    after, verified, others = _decided(
         flow, constant(arrived.position), gates, crossed, leaving, span.least_jump
     )
     # What has slid so far is put back, too.
@@ -129,7 +133,7 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
         crossed=nowhere(gates),
         stranded=nowhere(gates),
         cost=jnp.zeros_like(span.size) + 8,
-        choices=(leaving.choice | choice).astype(jnp.int32),
+        others=others,
         verified=verified & ~sliding.overflow,
     )
 
@@ -138,7 +142,8 @@ def _first_event(span: Span, looks: Looks) -> tuple[Scalar, Mask, Leaving]:
     """When the first event is, the step's size if there is none; the sites that cross."""
     crossing = span.first_crossing(looks)
     states = states_of(span.gates, span.first.z)
-    none = Leaving(in_one_row(states), jnp.asarray(False), jnp.asarray(False))
+    others = in_one_row(unique(span.gates))
+    none = Leaving(in_one_row(states), jnp.asarray(False), others)
     time, leaving = jax.lax.cond(
         any_of(span.gates.sliding),
         lambda: _first_leaving(span, crossing, none),
@@ -161,11 +166,15 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
         sways = swaying(t, there)
         room = there.room(sways)
         first = jnp.argmin(room)
-        after = slots.write(there.let_go(sways), states)
+        after = there.let_go(sways)
         # Where it swayed, Ψ is not 0 as it leaves.
         swayed = room[first] < -there.rounding[first]
-        choice = there.repels(first) | swayed
-        return room[first], Leaving(in_one_row(after), room[first] < 0, choice)
+        opposite = jnp.where(after == ON, OFF, ON)
+        other = jnp.where(there.repels(first), opposite, jnp.where(swayed, SLIDING, NONE))
+        at_kink = there.shares[:, first] != 0
+        others = slots.write(jnp.where(at_kink, other, NONE), unique(gates))
+        after = slots.write(after, states)
+        return room[first], Leaving(in_one_row(after), room[first] < 0, in_one_row(others))
 
     def search() -> tuple[Scalar, Leaving]:
         unknown = jnp.full_like(before, jnp.nan)
@@ -193,8 +202,9 @@ def _decided(
     crossed: Mask,
     leaving: Leaving,
     least_jump: Scalar,
-) -> tuple[GateState, Bool[Array, ""], Bool[Array, ""]]:
-    """The gates next, where sites have come to their kinks or are let go."""
+) -> tuple[GateState, Bool[Array, ""], States]:
+    """The gates next, where sites have come to their kinks or are let go, whether they are
+    known to be right, and where the flow is not unique, other states as right."""
     certain = either(gates.sliding, crossed)
     slots, states, t, before = _blown_up(flow, position, gates, certain, least_jump)
     reached = slots.read(crossed)
@@ -212,20 +222,22 @@ def _decided(
     found = decide(t, proposal, start + 0.1 * t.scale * away, stacked)
     states = slots.write(found.state, states)
     chosen = slots.mask(t.present, gates.on)
-    return (
-        GateState(
-            per_layer(lambda s: s == ON, states),
-            per_layer(lambda s: s == SLIDING, states),
-            either(gates.frozen, chosen),
-        ),
-        found.verified,
-        found.choice,
+    # Where descent is not seen to settle, what has come or goes may slide, or not.
+    event = found.choice & (reached | let_go)
+    unknown = jnp.where(found.state == SLIDING, flipped, SLIDING)
+    others = in_layers(leaving.others, states)
+    others = slots.write(jnp.where(event, unknown, slots.read(others)), others)
+    after = GateState(
+        per_layer(lambda s: s == ON, states),
+        per_layer(lambda s: s == SLIDING, states),
+        either(gates.frozen, chosen),
     )
+    return after, found.verified, others
 
 
 def _blown_up(
     flow: AbstractFlow, position: Any, gates: GateState, certain: Mask, least_jump: Scalar
-) -> tuple[Slots, tuple[Array, ...], TangentNetwork, KinkRegime]:
+) -> tuple[Slots, States, TangentNetwork, KinkRegime]:
     """The places of the sites at kinks, the states of all, the network blown up there, and
     the regime under the gates."""
     z = preactivations(flow, position, gates)
@@ -251,7 +263,7 @@ def places_for(certain: Mask, near: Mask) -> Slots:
     return slots_of(per_layer(lambda c, m: c | (m & fits[:, None]), certain, others))
 
 
-def states_of(gates: GateState, z: Sites) -> tuple[Int8[Array, "samples _"], ...]:
+def states_of(gates: GateState, z: Sites) -> States:
     """The state of each site, a live one by the sign of z."""
     return per_layer(
         lambda on, slides: jnp.where(slides, SLIDING, jnp.where(on, ON, OFF)),

@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from ..flows import AbstractFlow, State
 from ..kinks import (
@@ -14,6 +14,7 @@ from ..kinks import (
     Mask,
     Motion,
     Sites,
+    States,
     any_of,
     both,
     masked,
@@ -71,8 +72,9 @@ class Outcome(eqx.Module):
     stranded: Mask
     # In field evaluations
     cost: Scalar
-    # Kinks left where the flow is not unique; whether the regime is verified
-    choices: Int[Array, ""]
+    # States as right as those after, where the flow is not unique; whether these are
+    # verified
+    others: States
     verified: Bool[Array, ""]
 
 
