@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
-from ._tangent import OFF, ON, SLIDING, Row, TangentNetwork
+from ._tangent import BLOCK, OFF, ON, SLIDING, Row, TangentNetwork
 
 
 # Rounds in which a play comes to the kinks.
@@ -30,7 +30,25 @@ def play(
 ) -> Played:
     """Gradient descent of unit steps, from some times `start`; until none of the sites
     asked about sways, or all rounds have been played."""
+    few = t.first(BLOCK)
+    if few.present.size == t.present.size:
+        return _played(t, start, rounds, asked)
 
+    def shortly() -> Played:
+        played = _played(few, start[:BLOCK], rounds, asked[:BLOCK])
+        rest = (0, t.present.size - BLOCK)
+        return jax.tree.map(lambda a: jnp.pad(a, rest), played)
+
+    beyond = jnp.any(t.present[BLOCK:])
+    return jax.lax.cond(beyond, lambda: _played(t, start, rounds, asked), shortly)
+
+
+def _played(
+    t: TangentNetwork,
+    start: Row,
+    rounds: Int[Array, ""],
+    asked: Bool[Array, " sites"],
+) -> Played:
     def rates(x: Row) -> Row:
         p = x
         for _ in range(t.layers - 1):

@@ -38,7 +38,7 @@ Square = Float[Array, "sites sites"]
 # So many sites at kinks are looked at together: in networks of up to so many sites.
 _SLOTS = ((1024, 64), (4096, 128))
 # Places are worked on in blocks, those of which all are empty not at all.
-_BLOCK = 16
+BLOCK = 16
 # ∂z/∂θ is rounding below this part of what it is with all gates open, in units of the
 # precision: what only rounding moves has no kink.
 _NO_NORMAL = 1e3
@@ -82,7 +82,7 @@ def capacity_of(mask: Mask) -> int:
     """How many places there are for the sites of a network."""
     sites = sum(m.size for m in mask)
     places = next((n for most, n in _SLOTS if sites <= most), _SLOTS[-1][1])
-    return _BLOCK * -(-min(sites, places) // _BLOCK)
+    return BLOCK * -(-min(sites, places) // BLOCK)
 
 
 def slots_of(mask: Mask) -> Slots:
@@ -109,7 +109,7 @@ def slots_of(mask: Mask) -> Slots:
 def by_block(function: Callable[..., Any], *rows: Array) -> Any:
     """A function of some places, the last row whether they are taken, block by block; 0
     where none is."""
-    blocks = [r.reshape(-1, _BLOCK, *r.shape[1:]) for r in rows]
+    blocks = [r.reshape(-1, BLOCK, *r.shape[1:]) for r in rows]
     shapes = jax.eval_shape(function, *(b[0] for b in blocks))
     empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
@@ -166,7 +166,7 @@ def normals_of(net: AbstractNet, x: Array, gates: GateState, slots: Slots) -> No
         _, above = jax.jvp(lambda s: forward(net, s), (zeros,), (chosen,))
         return ravel_pytree(pull(chosen)[0])[0], above
 
-    normals, above = jax.vmap(of_slot)(slots.sample, slots.unit, slots.present)
+    normals, above = by_block(jax.vmap(of_slot), slots.sample, slots.unit, slots.present)
     together = slots.sample[:, None] == slots.sample[None, :]
     both = slots.present[:, None] & slots.present[None, :]
     passed = jnp.where(together & both, above[:, slots.unit].T, 0.0)
@@ -250,6 +250,16 @@ class TangentNetwork(eqx.Module):
     pulls: Row
     gain: Scalar
     layers: int = eqx.field(static=True)
+
+    def first(self, places: int) -> "TangentNetwork":
+        """The same of the first places alone."""
+        squares = (self.gram, self.passed)
+        rows = (self.signal, self.rate, self.present, self.terms, self.pulls)
+        gram, passed = (s[:places, :places] for s in squares)
+        signal, rate, present, terms, pulls = (r[:places] for r in rows)
+        return TangentNetwork(
+            gram, passed, signal, rate, present, terms, pulls, self.gain, self.layers
+        )
 
     @property
     def has_normal(self) -> Bool[Array, " slots"]:

@@ -52,16 +52,17 @@ def first_time(
     event: Callable[[Scalar], tuple[Scalar, Any]],
     bracket: Bracket,
     nothing: Any,
+    digits: float = 1.0,
 ) -> tuple[Scalar, Any]:
     """The first time in a bracket at which a value is negative, from above, and what is
     known of it there; the end of the bracket and `nothing` if there is none. `event` gives
-    both at a time.
+    both at a time. It is found to this part of all digits.
 
     By the ITP method (Oliveira & Takahashi 2020): the secant's root, moved a little to the
     middle, no further from it than bisection would be.
     """
     width = bracket.high - bracket.low
-    halvings = jnp.finfo(width.dtype).nmant - _LOST_BITS
+    halvings = int(digits * (jnp.finfo(width.dtype).nmant - _LOST_BITS))
     resolution = width * 2.0**-halvings
 
     def going(s: _Search) -> Array:
