@@ -115,13 +115,12 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
     flow, gates = span.flow, span.gates
     time = span.with_derivative(time, crossed)
     arrived = span.leg.at(time)
-    after, verified, others = _decided(
-        flow, constant(arrived.position), gates, crossed, leaving, span.least_jump
-    )
-    # What has slid so far is put back, too.
-    kept = either(gates.sliding, after.sliding)
-    closed = GateState(without(after.on, kept), kept, either(after.frozen, kept))
+    kept = either(gates.sliding, crossed)
+    closed = GateState(without(gates.on, kept), kept, either(gates.frozen, kept))
     position = flow.retract(back_along(flow, arrived.position, closed, slots_of(kept)))
+    after, verified, others = _decided(
+        flow, constant(position), gates, crossed, leaving, span.least_jump
+    )
     sliding = slots_of(after.sliding)
     here = motion_along(flow, position, after, sliding)
     return Outcome(
