@@ -42,7 +42,7 @@ from ._tangent import Slots, gram_of, holding, normals_of, parallel_angle
 # Relative to the diagonal. On the way to the kinks, directions in which they differ by
 # less than its root are left alone.
 _DAMPING = 1e-6
-# Positions put back on a kink are this much on its closed side, in units of the precision
+# Positions put back on a kink are this much on one side of it, in units of the precision
 # and of the norms of the parameters and of ∂z/∂θ.
 _Z_ROUNDING = 8.0
 
@@ -163,15 +163,23 @@ def motion_along(
     )
 
 
-def back_along(flow: AbstractFlow, position: Any, gates: GateState, slots: Slots) -> Any:
+def back_along(
+    flow: AbstractFlow,
+    position: Any,
+    gates: GateState,
+    slots: Slots,
+    opens: Bool[Array, " slots"],
+) -> Any:
     """The nearest position at which z = 0 at some sites, to first order; by rounding on the
-    closed side, so that a gate that closes for good is off."""
+    open side of those that open, on the closed side of others, so that gates that do not
+    matter at first go on as was decided."""
     net, x = flow.point(position), flow.problem.data.x
 
     def project() -> AbstractNet:
         normals, sizes = _unit_normals(net, x, gates, slots)
         rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(constant(net))
-        z = slots.read(preactivations(flow, position, gates)) / sizes + rounding
+        side = jnp.where(opens, rounding, -rounding)
+        z = slots.read(preactivations(flow, position, gates)) / sizes - side
         gram = gram_of(normals, slots.present)
         nu = holding(gram, slots.present, jnp.full_like(z, _DAMPING)).multipliers(z)
         flat, unravel = ravel_pytree(net)

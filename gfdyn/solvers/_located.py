@@ -117,7 +117,9 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
     arrived = span.leg.at(time)
     kept = either(gates.sliding, crossed)
     closed = GateState(without(gates.on, kept), kept, either(gates.frozen, kept))
-    position = flow.retract(back_along(flow, arrived.position, closed, slots_of(kept)))
+    places = slots_of(kept)
+    opens = places.read(in_layers(leaving.states, gates.on)) == ON
+    position = flow.retract(back_along(flow, arrived.position, closed, places, opens))
     after, verified, others = _decided(
         flow, constant(position), gates, crossed, leaving, span.least_jump
     )
