@@ -114,3 +114,48 @@ def test_in_the_data_and_the_labels():
     _, tangent, _ = along(problem, net, pushes, jnp.asarray(0.0), jnp.asarray(1e-10))
     error = jnp.linalg.norm(tangent - expected) / jnp.linalg.norm(expected)
     assert error <= 1e-6
+
+
+@jax.jit
+def through_an_opening(size, rtol):
+    """A deep narrow flow so far along a push of its weights, the derivative there, and what
+    it met."""
+    rng = np.random.default_rng(1)
+    problem = gf.Problem(
+        gf.Dataset(rng.normal(size=(16, 3)), rng.normal(size=(16, 1))), gf.losses.squared
+    )
+    widths = [(3, 3), (3, 3), (1, 3)]
+    weights = [jnp.asarray(rng.normal(size=w)) / jnp.sqrt(w[1]) for w in widths]
+    push = [jnp.asarray(rng.normal(size=w)) for w in widths]
+
+    def moved(size):
+        net = gf.nets.MLP.from_weights(
+            [w + size * p for w, p in zip(weights, push, strict=True)]
+        )
+        solver = gf.solvers.ExactKinks(rtol=rtol)
+        flow = gf.GradientFlow(problem)
+        traj = gf.solve(
+            flow, net, ts=[13.5], solver=solver, derivatives="forward", kinks=64
+        )
+        return jnp.concatenate([jnp.ravel(w) for w in traj.final.weights]), traj.kinks
+
+    return jax.jvp(moved, (size,), (jnp.ones_like(size),), has_aux=True)
+
+
+def test_through_a_stacked_opening():
+    """A unit opens for a sample on which it slid below another that slides, too."""
+    zero, tight_rtol = jnp.asarray(0.0), jnp.asarray(1e-12)
+    _, exact, log = through_an_opening(zero, jnp.asarray(1e-9))
+    sliding, opened = set(), 0
+    events = zip(log.time, log.layer, log.unit, log.sample, log.side, strict=True)
+    for time, layer, unit, sample, side in (map(np.asarray, event) for event in events):
+        site = int(layer), int(unit), int(sample)
+        above = any(i == site[2] and deep > site[0] for deep, _, i in sliding)
+        opened += not np.isnan(time) and site in sliding and side == 1 and above
+        (sliding.add if side == 2 else sliding.discard)(site)
+    assert opened == 1
+    for size in (1e-5, 1e-6):
+        ends = [through_an_opening(zero + sign * size, tight_rtol)[0] for sign in (1, -1)]
+        difference = (ends[0] - ends[1]) / (2 * size)
+        gap = np.linalg.norm(exact - difference) / np.linalg.norm(difference)
+        assert gap <= 1e-7
