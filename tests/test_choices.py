@@ -45,7 +45,9 @@ def descended(b, start, rate):
 
 def solved(problem, net, t1=T1):
     flow, solver = gf.GradientFlow(problem), gf.solvers.ExactKinks(rtol=1e-9)
-    return gf.solve(flow, net, ts=[t1], solver=solver, kinks=8)
+    traj = gf.solve(flow, net, ts=[t1], solver=solver, kinks=8)
+    assert traj.kinks is not None
+    return traj, traj.kinks
 
 
 @jax.jit
@@ -69,7 +71,7 @@ def flow_map(b, parameters):
 def test_two_descents_end_on_two_sides(b, start, side, other):
     """The flow goes to that on which its gate stands for most of the time: as most descents
     do, of which the others go to the other one."""
-    end = row(solved(*turning(b, start)).final)
+    end = row(solved(*turning(b, start))[0].final)
     rates = 1e-3 * np.arange(10, 0, -1)
     gaps = {rate: np.abs(descended(b, start, rate) - end).max() for rate in rates}
     there = [rate for rate in rates if gaps[rate] < 2 * rate]
@@ -82,11 +84,11 @@ def test_two_descents_end_on_two_sides(b, start, side, other):
 
 @SIDES
 def test_a_choice_is_logged_with_both_sides(b, start, side, other):
-    traj = solved(*turning(b, start))
-    log = traj.kinks
+    traj, log = solved(*turning(b, start))
     (row,) = np.flatnonzero(np.asarray(log.kind) == gf.Kinks.kinds.index("choice"))
     site = int(log.layer[row]), int(log.unit[row]), int(log.sample[row])
     assert site == (1, 0, 0)
+    assert log.side is not None and log.other_side is not None
     assert (int(log.side[row]), int(log.other_side[row])) == (side, other)
     assert np.all(np.delete(np.asarray(log.other_side), row) == -1)
     assert int(traj.certificate.choices) == 1
@@ -101,13 +103,13 @@ def test_the_other_side_is_a_flow_as_well(b, start, side, other):
     """It is what descents to that side converge to; started by next to nothing beyond the
     kink as the output weight passes 0, the flow takes it."""
     problem, net = turning(b, start)
-    log = solved(problem, net).kinks
+    _, log = solved(problem, net)
     choice = np.asarray(log.kind) == gf.Kinks.kinds.index("choice")
     turn = float(np.asarray(log.time)[choice][0])
-    w, v = solved(problem, net, turn).final.weights
+    w, v = solved(problem, net, turn)[0].final.weights
     beyond = w.at[0, 1].set(1e-7 if other == ON else -1e-7)
     net = gf.nets.MLP.from_weights([beyond, jnp.full_like(v, 1e-7)])
-    end = row(solved(problem, net, T1 - turn).final)
+    end = row(solved(problem, net, T1 - turn)[0].final)
     rates = 1e-3 * np.arange(10, 0, -1)
     gaps = [np.abs(descended(b, start, rate) - end).max() / rate for rate in rates]
     assert min(gaps) < 2

@@ -146,6 +146,7 @@ def test_through_a_stacked_opening():
     """A unit opens for a sample on which it slid below another that slides, too."""
     zero, tight_rtol = jnp.asarray(0.0), jnp.asarray(1e-12)
     _, exact, log = through_an_opening(zero, jnp.asarray(1e-11))
+    assert log is not None
     sliding, opened = set(), 0
     events = zip(log.time, log.layer, log.unit, log.sample, log.side, strict=True)
     for time, layer, unit, sample, side in (map(np.asarray, event) for event in events):

@@ -23,7 +23,8 @@ which for a kink of its own says 0 ≤ ν ≤ c: its gate is in range, and its s
 **Three outcomes.** A site that reaches its kink *crosses* if beyond it the flow leads on,
 *slides* if it leads back; and a site that slides is *let go* where Ψ turns negative: opened
 if ν > c, closed if ν < 0, and where both hold the kink has turned from attracting to
-repelling: the flow is not unique, and the gate closes. Sites that share a kink are opened
+repelling: the flow is not unique, and the gate goes to the side on which it stood for
+longer (open at part λ of the steps of descent). Sites that share a kink are opened
 and closed together, by the sign of their part in it. Where a site opens below others that
 share their kinks, these part from it or go with it, whichever lowers Ψ.
 
@@ -115,8 +116,9 @@ class KinkRegime(eqx.Module):
         return t.rate - t.gram @ (self.nu + jnp.where(self.state == ON, self.signal, 0.0))
 
     def let_go(self, sways: Bool[Array, " sites"]) -> Int8[Array, " sites"]:
-        """The state once what is out of range is let go, each to the side that descends,
-        closed if both do: at the rates at which these go, none of the others moves."""
+        """The state once what is out of range is let go, each to the side that descends: at
+        the rates at which these go, none of the others moves. If both sides descend, to
+        that on which its gate stood for longer: Ψ is (1 - λ) c if it opens, λ c if not."""
         room = self.room(sways)
         kept = jnp.isinf(room) | jnp.all(room >= 0)
         opens = jnp.where(kept, 0.0, jnp.minimum(self.opens, 0.0))
