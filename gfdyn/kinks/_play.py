@@ -34,13 +34,19 @@ def play(
     if few.present.size == t.present.size:
         return _played(t, start, rounds, asked)
 
-    def shortly() -> Played:
-        played = _played(few, start[:BLOCK], rounds, asked[:BLOCK])
-        rest = (0, t.present.size - BLOCK)
+    beyond = jnp.any(t.present[BLOCK:])
+    rest = (0, t.present.size - BLOCK)
+
+    # Under vmap both are played, the one that is not needed for no round.
+    def with_all() -> Played:
+        return _played(t, start, jnp.where(beyond, rounds, 0), asked)
+
+    def with_few() -> Played:
+        fewer = jnp.where(beyond, 0, rounds)
+        played = _played(few, start[:BLOCK], fewer, asked[:BLOCK])
         return jax.tree.map(lambda a: jnp.pad(a, rest), played)
 
-    beyond = jnp.any(t.present[BLOCK:])
-    return jax.lax.cond(beyond, lambda: _played(t, start, rounds, asked), shortly)
+    return jax.lax.cond(beyond, with_all, with_few)
 
 
 def _played(

@@ -269,6 +269,7 @@ def decide(
     proposal: Int8[Array, " sites"],
     start: Row,
     playing: Bool[Array, ""],
+    needed: Bool[Array, ""] | bool = True,
 ) -> Decision:
     """The regime in which gradient descent settles, from a proposal.
 
@@ -287,11 +288,13 @@ def decide(
         return ~verified & (attempt < (_PLAYS + 3) * period - 1)
 
     def attempt(carry: tuple) -> tuple:
-        state, _, number = carry
+        state, verified, number = carry
         number = jnp.where((number == 1) & ~convex, _PROPOSALS, number)
         turn = number // period
         afresh = number % period == _PROPOSALS
-        rounds = _ROUNDS * _LONGER**turn
+        plays = ~verified & afresh & (turn < _PLAYS)
+        # Under vmap all lanes play, those that need not no round.
+        rounds = jnp.where(plays, _ROUNDS * _LONGER**turn, 0)
 
         def played() -> tuple:
             return play(t, start, rounds, t.present).state, jnp.asarray(False)
@@ -303,11 +306,10 @@ def decide(
             after = _next(t, there, number % period >= _TOGETHER)
             return after, jnp.all(after == there.state)
 
-        plays = afresh & (turn < _PLAYS)
         return *jax.lax.cond(plays, played, proposed), number + 1
 
     number = jnp.where(playing, _PROPOSALS, 0)
-    carry = (proposal, jnp.asarray(False), number)
+    carry = (proposal, ~jnp.asarray(needed), number)
     state, verified, number = jax.lax.while_loop(going, attempt, carry)
     return Decision(state, verified, number > (_PLAYS + 1) * period)
 

@@ -73,18 +73,20 @@ def to_first_event(span: Span, accepted: Bool[Array, ""]) -> Outcome:
     untouched = step_without_events(span)
     watched = any_of(per_layer(lambda m: jnp.any(m[1:] < 0, axis=0), looks))
     watched = watched | any_of(span.gates.sliding)
-    return jax.lax.cond(
-        accepted & watched, lambda: _at_event(span, looks), lambda: untouched
-    )
+    needed = accepted & watched
+    return jax.lax.cond(needed, lambda: _at_event(span, looks, needed), lambda: untouched)
 
 
-def _at_event(span: Span, looks: Looks) -> Outcome:
-    """The step up to its first event, or whole if there is none."""
-    time, crossed, leaving = _first_event(constant(span), constant(looks))
-    happens = any_of(crossed) | leaving.happens
+def _at_event(span: Span, looks: Looks, needed: Bool[Array, ""]) -> Outcome:
+    """The step up to its first event, or whole if there is none.
+
+    Under `vmap` it is taken in all lanes, whose loops end at once where it is not `needed`.
+    """
+    time, crossed, leaving = _first_event(constant(span), constant(looks), needed)
+    happens = needed & (any_of(crossed) | leaving.happens)
     return jax.lax.cond(
         happens,
-        lambda: _cut(span, time, crossed, leaving),
+        lambda: _cut(span, time, crossed, leaving, happens),
         lambda: step_without_events(span),
     )
 
@@ -110,7 +112,9 @@ def step_without_events(span: Span) -> Outcome:
     )
 
 
-def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
+def _cut(
+    span: Span, time: Scalar, crossed: Mask, leaving: Leaving, needed: Bool[Array, ""]
+) -> Outcome:
     """The step up to an event, put back on its kinks, and the regime from there."""
     flow, gates = span.flow, span.gates
     time = span.with_derivative(time, crossed)
@@ -121,7 +125,7 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
     opens = places.read(in_layers(leaving.states, gates.on)) == ON
     position = flow.retract(back_along(flow, arrived.position, closed, places, opens))
     after, verified, others = _decided(
-        flow, constant(position), gates, crossed, leaving, span.least_jump
+        flow, constant(position), gates, crossed, leaving, span.least_jump, needed
     )
     sliding = slots_of(after.sliding)
     here = motion_along(flow, position, after, sliding)
@@ -144,7 +148,9 @@ def _cut(span: Span, time: Scalar, crossed: Mask, leaving: Leaving) -> Outcome:
     )
 
 
-def _first_event(span: Span, looks: Looks) -> tuple[Scalar, Mask, Leaving]:
+def _first_event(
+    span: Span, looks: Looks, needed: Bool[Array, ""]
+) -> tuple[Scalar, Mask, Leaving]:
     """When the first event is, the step's size if there is none; the sites that cross."""
     crossing = span.first_crossing(looks)
     states = states_of(span.gates, span.first.z)
@@ -152,7 +158,7 @@ def _first_event(span: Span, looks: Looks) -> tuple[Scalar, Mask, Leaving]:
     none = Leaving(in_one_row(states), jnp.asarray(False), others)
     time, leaving = jax.lax.cond(
         any_of(span.gates.sliding),
-        lambda: _first_leaving(span, crossing, none),
+        lambda: _first_leaving(span, crossing, none, needed),
         lambda: (crossing, none),
     )
     z = preactivations(span.flow, span.leg.at(time).position, span.gates)
@@ -160,7 +166,9 @@ def _first_event(span: Span, looks: Looks) -> tuple[Scalar, Mask, Leaving]:
     return time, crossed, leaving
 
 
-def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, Leaving]:
+def _first_leaving(
+    span: Span, before: Scalar, none: Leaving, needed: Bool[Array, ""]
+) -> tuple[Scalar, Leaving]:
     """When the first sliding site is let go, `before` at the latest."""
     flow, gates = span.flow, span.gates
 
@@ -184,7 +192,9 @@ def _first_leaving(span: Span, before: Scalar, none: Leaving) -> tuple[Scalar, L
 
     def search() -> tuple[Scalar, Leaving]:
         unknown = jnp.full_like(before, jnp.nan)
-        bracket = Bracket(jnp.zeros_like(before), before, unknown, unknown)
+        looked_at = needed & any_of(gates.sliding) & ~surely
+        at_end = jnp.where(looked_at, unknown, 0.0)
+        bracket = Bracket(jnp.zeros_like(before), before, unknown, at_end)
         return first_time(room_at, bracket, none, _DIGITS)
 
     # Where no signal is below its multiplier, Ψ is no sum of negative parts.
@@ -208,6 +218,7 @@ def _decided(
     crossed: Mask,
     leaving: Leaving,
     least_jump: Scalar,
+    needed: Bool[Array, ""],
 ) -> tuple[GateState, Bool[Array, ""], States]:
     """The gates next, where sites have come to their kinks or are let go, whether they are
     known to be right, and where the flow is not unique, other states as right."""
@@ -225,7 +236,7 @@ def _decided(
     rests = (before.state == OFF) & (jnp.abs(start) <= t.rounding) & t.has_normal
     away = jnp.where(let_go & (left == ON), 1.0, jnp.where(let_go | rests, -1.0, 0.0))
     stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
-    found = decide(t, proposal, start + 0.1 * t.scale * away, stacked)
+    found = decide(t, proposal, start + 0.1 * t.scale * away, stacked, needed)
     states = slots.write(found.state, states)
     chosen = slots.mask(t.present, gates.on)
     # Where descent is not seen to settle, what has come or goes may slide, or not.
