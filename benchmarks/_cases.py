@@ -11,7 +11,7 @@ from gfdyn.nets import LayeredNet, conv, dense, resnet_identity, sequential
 
 
 Widths = list[int]
-Drawn = tuple[gf.GradientFlow, gf.nets.MLP | LayeredNet]
+Drawn = tuple[gf.GradientFlow | gf.EscapeFlow, gf.nets.MLP | LayeredNet]
 
 
 def drawn(case: str, seed: int) -> Drawn:
@@ -27,7 +27,7 @@ def drawn(case: str, seed: int) -> Drawn:
 
 def is_plain(case: str) -> bool:
     """Whether it is the squared loss of a ReLU network without biases or decay."""
-    return "/" not in case
+    return case.rpartition("/")[0] in ("", "escape")
 
 
 def _flow(x: jnp.ndarray, y: jnp.ndarray) -> gf.GradientFlow:
@@ -93,6 +93,17 @@ def _decay(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
     return gf.GradientFlow(_flow(x, y).problem, 1e-2), _mlp(widths, rng)
 
 
+def _escape(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
+    """From norm 1e-6, by its direction and its norm: with one hidden layer, the clock of
+    the escape is physical time."""
+    if len(widths) != 3:
+        raise ValueError(f"escape/{widths}: give one hidden layer.")
+    net = _mlp(widths, rng)
+    size = 1e-6 / gf.nets.norm(net)
+    small = gf.nets.MLP.from_weights([size * w for w in net.weights])
+    return gf.EscapeFlow(_flow(x, y).problem), small
+
+
 KINDS: dict[str, Callable[..., Drawn]] = {
     "": _plain,
     "biases": _biases,
@@ -102,4 +113,5 @@ KINDS: dict[str, Callable[..., Drawn]] = {
     "logistic": _logistic,
     "cross_entropy": _cross_entropy,
     "decay": _decay,
+    "escape": _escape,
 }

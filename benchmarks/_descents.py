@@ -19,7 +19,7 @@ import gfdyn as gf
 
 def descents(
     plain: bool,
-    flows: Sequence[gf.GradientFlow],
+    flows: Sequence[gf.GradientFlow | gf.EscapeFlow],
     nets: Sequence[Any],
     steps: Sequence[float],
     t1: float,
@@ -27,9 +27,14 @@ def descents(
     """θ at `t1` of each net and each step, (nets, steps, parameters), float64: by
     `descent.cpp` for the squared loss of `plain` ReLU networks, where there is a g++; by a
     loop in JAX over all nets at once, which is slower, elsewhere."""
+    flows = [_gradient_flow(flow) for flow in flows]
     if plain and shutil.which("g++"):
         return in_cpp(flows, nets, steps, t1)
     return in_jax(flows, nets, steps, t1)
+
+
+def _gradient_flow(flow: gf.GradientFlow | gf.EscapeFlow) -> gf.GradientFlow:
+    return flow if isinstance(flow, gf.GradientFlow) else gf.GradientFlow(flow.problem)
 
 
 def in_cpp(

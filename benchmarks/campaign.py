@@ -123,7 +123,7 @@ def main(settings: Settings) -> None:
     jax.config.update("jax_enable_x64", True)
     cases, small = settings.cases, settings
     if settings.smoke:
-        cases = ("2-3-1:6", "biases/2-3-1:6")
+        cases = ("2-3-1:6", "biases/2-3-1:6", "escape/2-3-1:6")
         small = Settings(cases, 2, 2.0, settings.rtol, (1e-3, 7e-4, 4e-4), settings.out)
     rows = [row_of(case, small) for case in cases]
     for row in rows:

@@ -63,7 +63,7 @@ from ._tangent import (
     States as States,
     TangentNetwork as TangentNetwork,
     capacity_of as capacity_of,
+    no_alternative as no_alternative,
     slots_of as slots_of,
     tangent_network as tangent_network,
-    unique as unique,
 )

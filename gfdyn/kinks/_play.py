@@ -55,6 +55,8 @@ def _played(
     rounds: Int[Array, ""],
     asked: Bool[Array, " sites"],
 ) -> Played:
+    """The same with all places."""
+
     def rates(x: Row) -> Row:
         p = x
         for _ in range(t.layers - 1):

@@ -73,8 +73,8 @@ class Slots(eqx.Module):
         return self.write(chosen, nowhere)
 
 
-def unique(gates: GateState) -> States:
-    """No other state, where the flow is unique."""
+def no_alternative(gates: GateState) -> States:
+    """That no site could go on in another state: the flow is unique."""
     return tuple(jnp.full(on.shape, NONE) for on in gates.on)
 
 

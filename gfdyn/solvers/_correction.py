@@ -24,6 +24,7 @@ from ..kinks import (
     flips,
     linearise,
     masked,
+    no_alternative,
     nonzero,
     nowhere,
     per_layer,
@@ -31,7 +32,6 @@ from ..kinks import (
     rounding_of,
     slack,
     standing,
-    unique,
     values_of,
     without,
 )
@@ -140,7 +140,7 @@ class Correction(eqx.Module):
             stranded=back.stranded,
             # The linearisation, three ways back through it, a look at z
             cost=settled.cost + 3,
-            others=unique(after),
+            others=no_alternative(after),
             verified=jnp.asarray(True),
         )
 

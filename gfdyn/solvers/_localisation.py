@@ -7,10 +7,10 @@ from ..kinks import (
     GateState,
     constant,
     flipped,
+    no_alternative,
     nowhere,
     per_layer,
     preactivations,
-    unique,
 )
 from ._base import Scalar
 from ._settle import Arrival, Settled
@@ -62,6 +62,6 @@ def outcome_of_cut(span: Span, arrival: Arrival, settled: Settled) -> Outcome:
         crossed=arrival.crossed,
         stranded=nowhere(span.gates),
         cost=1 + settled.cost + _SEARCH_COST,
-        others=unique(settled.gates),
+        others=no_alternative(settled.gates),
         verified=jnp.asarray(True),
     )

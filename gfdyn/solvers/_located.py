@@ -29,6 +29,7 @@ from ..kinks import (
     either,
     motion_along,
     near_kinks,
+    no_alternative,
     nowhere,
     per_layer,
     preactivations,
@@ -39,7 +40,6 @@ from ..kinks import (
     swaying,
     tangent_network,
     through_gates,
-    unique,
     without,
 )
 from ..nets import in_layers, in_one_row
@@ -107,7 +107,7 @@ def step_without_events(span: Span) -> Outcome:
         crossed=nowhere(gates),
         stranded=nowhere(gates),
         cost=jnp.zeros_like(span.size),
-        others=unique(gates),
+        others=no_alternative(gates),
         verified=jnp.asarray(True),
     )
 
@@ -122,7 +122,8 @@ def _cut(
     kept = either(gates.sliding, crossed)
     closed = GateState(without(gates.on, kept), kept, either(gates.frozen, kept))
     places = slots_of(kept)
-    opens = places.read(in_layers(leaving.states, gates.on)) == ON
+    leaves_on = leaving.happens & (places.read(in_layers(leaving.states, gates.on)) == ON)
+    opens = leaves_on | places.read(without(crossed, gates.on))
     position = flow.retract(back_along(flow, arrived.position, closed, places, opens))
     after, verified, others = _decided(
         flow, constant(position), gates, crossed, leaving, span.least_jump, needed
@@ -154,7 +155,7 @@ def _first_event(
     """When the first event is, the step's size if there is none; the sites that cross."""
     crossing = span.first_crossing(looks)
     states = states_of(span.gates, span.first.z)
-    others = in_one_row(unique(span.gates))
+    others = in_one_row(no_alternative(span.gates))
     none = Leaving(in_one_row(states), jnp.asarray(False), others)
     time, leaving = jax.lax.cond(
         any_of(span.gates.sliding),
@@ -186,7 +187,7 @@ def _first_leaving(
         opposite = jnp.where(after == ON, OFF, ON)
         other = jnp.where(there.repels(first), opposite, jnp.where(swayed, SLIDING, NONE))
         at_kink = there.shares[:, first] != 0
-        others = slots.write(jnp.where(at_kink, other, NONE), unique(gates))
+        others = slots.write(jnp.where(at_kink, other, NONE), no_alternative(gates))
         after = slots.write(after, states)
         return room[first], Leaving(in_one_row(after), room[first] < 0, in_one_row(others))
 
