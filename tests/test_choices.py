@@ -85,17 +85,17 @@ def test_two_descents_end_on_two_sides(b, start, side, other):
 @SIDES
 def test_a_choice_is_logged_with_both_sides(b, start, side, other):
     traj, log = solved(*turning(b, start))
-    (row,) = np.flatnonzero(np.asarray(log.kind) == gf.Kinks.kinds.index("choice"))
-    site = int(log.layer[row]), int(log.unit[row]), int(log.sample[row])
+    (choice,) = np.flatnonzero(np.asarray(log.kind) == gf.Kinks.kinds.index("choice"))
+    site = int(log.layer[choice]), int(log.unit[choice]), int(log.sample[choice])
     assert site == (1, 0, 0)
     assert log.side is not None and log.other_side is not None
-    assert (int(log.side[row]), int(log.other_side[row])) == (side, other)
-    assert np.all(np.delete(np.asarray(log.other_side), row) == -1)
+    assert (int(log.side[choice]), int(log.other_side[choice])) == (side, other)
+    assert np.all(np.delete(np.asarray(log.other_side), choice) == -1)
     assert int(traj.certificate.choices) == 1
     assert "choices          1" in traj.summary()
     named = traj.to_xarray()
-    assert named.kink_other_side.values[row] == gf.Kinks.sides[other]
-    assert set(np.delete(named.kink_other_side.values, row)) <= {""}
+    assert named.kink_other_side.values[choice] == gf.Kinks.sides[other]
+    assert set(np.delete(named.kink_other_side.values, choice)) <= {""}
 
 
 @SIDES

@@ -50,7 +50,7 @@ def test_is_stored_without_outputs(name):
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_is_short_and_tells_before_it_computes(name):
     notebook = read(name)
-    assert len(notebook.cells) < 20
+    assert len(notebook.cells) < 15
     assert notebook.cells[0].cell_type == "markdown"
     assert notebook.cells[0].source.startswith("# ")
     assert "pip install" in notebook.cells[0].source

@@ -65,5 +65,6 @@ from ._tangent import (
     capacity_of as capacity_of,
     no_alternative as no_alternative,
     slots_of as slots_of,
+    states_of as states_of,
     tangent_network as tangent_network,
 )

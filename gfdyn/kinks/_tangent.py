@@ -20,6 +20,7 @@ from ._sites import (
     constant,
     linearise,
     nonzero,
+    per_layer,
     through_gates,
 )
 
@@ -71,6 +72,13 @@ class Slots(eqx.Module):
         """The chosen ones of these sites."""
         nowhere = tuple(jnp.zeros_like(m) for m in like)
         return self.write(chosen, nowhere)
+
+
+def states_of(on: Mask, sliding: Mask) -> States:
+    """The state of each site, from which gates are on and which slide."""
+    return per_layer(
+        lambda o, slides: jnp.where(slides, SLIDING, jnp.where(o, ON, OFF)), on, sliding
+    )
 
 
 def no_alternative(gates: GateState) -> States:

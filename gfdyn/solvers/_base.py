@@ -10,9 +10,6 @@ from jaxtyping import Array, Bool, Int
 from ..flows import AbstractFlow, State
 from ..kinks import (
     NONE,
-    OFF,
-    ON,
-    SLIDING,
     GateState,
     Mask,
     Scalar,
@@ -21,6 +18,7 @@ from ..kinks import (
     any_of,
     count,
     per_layer,
+    states_of,
     without,
 )
 from ..nets import AbstractNet
@@ -85,11 +83,7 @@ class GateChanges(eqx.Module):
     @property
     def states(self) -> States:
         """The states of the gates after the events."""
-        return per_layer(
-            lambda on, slides: jnp.where(slides, SLIDING, jnp.where(on, ON, OFF)),
-            self.after.on,
-            self.after.sliding,
-        )
+        return states_of(self.after.on, self.after.sliding)
 
     @property
     def events(self) -> Events:

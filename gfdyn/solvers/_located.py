@@ -16,7 +16,6 @@ from ..kinks import (
     GateState,
     KinkRegime,
     Mask,
-    Sites,
     Slots,
     States,
     TangentNetwork,
@@ -37,6 +36,7 @@ from ..kinks import (
     samples_of,
     slots_of,
     standing,
+    states_of,
     swaying,
     tangent_network,
     through_gates,
@@ -154,7 +154,7 @@ def _first_event(
 ) -> tuple[Scalar, Mask, Leaving]:
     """When the first event is, the step's size if there is none; the sites that cross."""
     crossing = span.first_crossing(looks)
-    states = states_of(span.gates, span.first.z)
+    states = states_of(standing(span.gates, span.first.z), span.gates.sliding)
     others = in_one_row(no_alternative(span.gates))
     none = Leaving(in_one_row(states), jnp.asarray(False), others)
     time, leaving = jax.lax.cond(
@@ -260,7 +260,7 @@ def _blown_up(
     the regime under the gates."""
     z = preactivations(flow, position, gates)
     near = near_kinks(flow, position, gates, z)
-    states = states_of(gates, z)
+    states = states_of(standing(gates, z), gates.sliding)
     # Where a gate does not matter enough to be followed, what only rounding moves is off.
     resting = without(near, gates.frozen)
     states = per_layer(lambda r, s: jnp.where(r, OFF, s), resting, states)
@@ -279,12 +279,3 @@ def places_for(certain: Mask, near: Mask) -> Slots:
     fit = jnp.cumsum(wanted[order]) <= room
     fits = jnp.zeros_like(beside).at[order].set(fit)
     return slots_of(per_layer(lambda c, m: c | (m & fits[:, None]), certain, others))
-
-
-def states_of(gates: GateState, z: Sites) -> States:
-    """The state of each site, a live one by the sign of z."""
-    return per_layer(
-        lambda on, slides: jnp.where(slides, SLIDING, jnp.where(on, ON, OFF)),
-        standing(gates, z),
-        gates.sliding,
-    )
