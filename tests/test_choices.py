@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gfdyn as gf
+from gfdyn.solvers._located import Leaving
 
 
 T1 = 5.0
@@ -128,3 +129,19 @@ def test_derivatives_through_a_turn(b, start, side, other):
         ends = [flow_map(b, tuple(parameters))[0] for parameters in moved]
         difference = (ends[0] - ends[1]) / (2 * size)
         np.testing.assert_allclose(slopes[which], difference, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "before, now, missed", [(2.0, -1.0, 0.5), (-1.0, -2.0, 6.0), (-1.0, -1.0, np.inf)]
+)
+def test_what_is_missed_by_letting_go_late(before, now, missed):
+    """Ψ falls in a line for 3 units of time: the area of the triangle below 0."""
+
+    def leaving(psi):
+        nobody = jnp.zeros(1, jnp.int8)
+        return Leaving(
+            nobody, jnp.asarray(True), nobody, jnp.asarray(0), jnp.asarray([psi])
+        )
+
+    late = leaving(now).missed(leaving(before), jnp.asarray(3.0))
+    np.testing.assert_allclose(late, missed)

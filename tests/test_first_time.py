@@ -35,7 +35,7 @@ def test_the_first_root_is_met_from_above(fall, dtype):
             return fall(time / size, root), time
 
         part = bracket(lambda t: fall(t / size, root), size)
-        return first_time(event, part, jnp.full_like(size, -1.0))
+        return first_time(event, part, jnp.full_like(size, -1.0))[:2]
 
     rng = np.random.default_rng(0)
     for size, root in zip(
@@ -55,20 +55,31 @@ def test_nothing_is_found_where_nothing_falls():
 
     size = jnp.asarray(1.5)
     part = bracket(lambda t: 2.0 - t, size)
-    time, known = first_time(event, part, jnp.asarray(0))
+    time, known, _ = first_time(event, part, jnp.asarray(0))
     assert (time, known) == (1.5, 0)
 
 
 @pytest.mark.parametrize("root, found", [(0.4, 0.4), (1.2, 1.0)])
 def test_a_value_that_is_not_known_is_looked_at(root, found):
     whole = Bracket(*map(jnp.asarray, (0.0, 1.0, root, jnp.nan)))
-    time, _ = first_time(lambda t: (root - t, None), whole, None)
+    time, *_ = first_time(lambda t: (root - t, None), whole, None)
     assert time == pytest.approx(found, abs=1e-13)
+
+
+def test_the_start_is_looked_at_where_its_value_is_not_known():
+    whole = Bracket(*map(jnp.asarray, (0.0, 1.0, jnp.nan, jnp.nan)))
+
+    def event(time):
+        return 0.4 - time, time
+
+    time, known, at_start = first_time(event, whole, jnp.asarray(-1.0))
+    assert time == known == pytest.approx(0.4, abs=1e-13)
+    assert at_start == 0
 
 
 def test_what_is_negative_at_the_start_is_met_there():
     part = bracket(lambda t: -1.0 - t, jnp.asarray(1.0))
-    time, _ = first_time(lambda t: (-1.0 - t, None), part, None)
+    time, *_ = first_time(lambda t: (-1.0 - t, None), part, None)
     assert 0 < time <= 1e-12
 
 
@@ -84,6 +95,6 @@ def test_looks_are_few(name, most):
 
     part = bracket(lambda t: FALLS[name](t, 0.37), jnp.asarray(1.0))
     with jax.disable_jit():
-        time, _ = first_time(event, part, None)
+        time, *_ = first_time(event, part, None)
     assert looks <= most
     assert -1e-5 <= FALLS[name](time, 0.37) < 0

@@ -1,5 +1,6 @@
 """The decision at a kink alone, on tangent networks that are solved by hand."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -182,6 +183,21 @@ def test_multipliers_of_kinks_that_all_but_depend_on_each_other():
     np.testing.assert_allclose(there.nu[:2], nu, rtol=1e-3)
     np.testing.assert_allclose(there.opens[:2], signal - nu, rtol=1e-3)
     np.testing.assert_allclose(there.closes[:2], nu, rtol=1e-3)
+
+
+def test_rounding_arrives_with_what_open_sites_pass():
+    """A site that moves at three times the rate of an open one below it, which is rounding:
+    it is at rest, too, as others are that slide."""
+    passed = np.zeros((3, 3))
+    passed[1, 0] = 3.0
+    t = tangent([0.0, 0.0, 1.0], [0.0, 0.0, 2.0], np.diag([1.0, 0.0, 1.0]), passed)
+    t = eqx.tree_at(lambda t: t.rate, t, t.rate.at[0].set(0.9 * t.rounding[0]))
+    there = followed(t, states(ON, OFF, SLIDING))
+    assert there.rate[1] == 3 * t.rate[0] > t.rounding[1]
+    np.testing.assert_allclose(there.rate_rounding[1], t.rounding[1] + 3 * t.rounding[0])
+    # The multiplier that would hold it is off by as much, relative to its own normal.
+    np.testing.assert_allclose(there.psi_rounding[1], there.rate_rounding[1] / 9)
+    assert decision(t, ON, OFF, SLIDING) == (ON, OFF, SLIDING)
 
 
 @pytest.mark.parametrize("own, expected", [(0.5, SLIDING), (-0.5, OFF)])

@@ -41,6 +41,7 @@ from jaxtyping import Array, Bool, Int, Int8
 from ._in_range import free_multipliers, into_range
 from ._letting_go import LettingGo
 from ._play import play
+from ._sites import nonzero
 from ._tangent import (
     OFF,
     ON,
@@ -91,8 +92,9 @@ class KinkRegime(eqx.Module):
     parts_closed: Row
     shares: Square
     below: Bool[Array, " sites"]
-    # Ψ that is rounding, at each site
-    rounding: Row
+    # Rates, and Ψ, that are rounding at each site
+    rate_rounding: Row
+    psi_rounding: Row
 
     @property
     def least(self) -> Row:
@@ -105,7 +107,7 @@ class KinkRegime(eqx.Module):
         others that only make way for these."""
         swayed = jnp.max(jnp.where(sways, -self.least, 0.0))
         makes_way = (swayed > 0) & (-self.least < _MAKES_WAY * swayed)
-        return jnp.where(sways | makes_way, jnp.inf, self.least + self.rounding)
+        return jnp.where(sways | makes_way, jnp.inf, self.least + self.psi_rounding)
 
     def repels(self, site: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether a kink is left to both sides."""
@@ -148,7 +150,11 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     held = holding(gram, sliding)
     nu = held.multipliers(given)
     rate = given - gram @ nu
-    still = t.present & (sliding | (jnp.abs(rate) <= t.rounding))
+    # Rounding arrives with what open sites pass; multipliers have that of the rates that
+    # they hold.
+    rounding = jnp.abs(through) @ t.rounding
+    psi_rounding = rounding / nonzero(jnp.diagonal(gram))
+    still = t.present & (sliding | (jnp.abs(rate) <= rounding))
     # What moves only as sliding ones do slides with them; but on a kink of its own that
     # repels. What else is at rest, off, is moved by others alone: descent is left of it.
     resting = still & ~sliding & ~hangs
@@ -172,7 +178,6 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     rising = through @ t.passed
     reached = jnp.any((rising != 0) & together[:, None], axis=0)
     below = together & jnp.any((shares != 0) & reached[None, :], axis=1)
-    rounding = t.rounding / t.gain
     letting_go = LettingGo(t, rising, shares, together, hangs, still & ~together & ~on)
     weight = jnp.where(below, 1.0, _FIRM).astype(nu.dtype)
     weight = jnp.concatenate([weight, weight, *2 * [jnp.full_like(weight, _FIRM)]])
@@ -208,7 +213,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
 
     signal, psi, _ = under(nu)
     found = nu, signal, psi
-    out = jnp.any(jnp.min(psi.reshape(4, -1), axis=0) < -rounding)
+    out = jnp.any(jnp.min(psi.reshape(4, -1), axis=0) < -psi_rounding)
     nu, signal, psi = jax.lax.cond(out, in_range, lambda: found)
     opens, closes, parts_open, parts_closed = jnp.split(psi, 4)
     return KinkRegime(
@@ -223,7 +228,8 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         parts_closed=parts_closed,
         shares=shares,
         below=below,
-        rounding=rounding,
+        rate_rounding=rounding,
+        psi_rounding=psi_rounding,
     )
 
 
@@ -325,8 +331,8 @@ def _next(
     go.
     """
     on, off = there.state == ON, there.state == OFF
-    rate = there.rate
-    wrong = there.stays | jnp.where(on, rate < -t.rounding, off & (rate > t.rounding))
+    rate, rounding = there.rate, there.rate_rounding
+    wrong = there.stays | jnp.where(on, rate < -rounding, off & (rate > rounding))
     own_flip = jnp.diagonal(t.gram) * there.signal
     beyond = jnp.where(on, rate + own_flip, rate - own_flip)
     leads_on = ~there.stays & jnp.where(on, beyond < 0, beyond > 0)

@@ -214,6 +214,7 @@ class ExactKinks(AbstractSolver):
             allowance,
             jumps,
             _LEAVING * self._threshold(net) / horizon,
+            self.steps.rtol * norm(constant(net)),
             before.stranded,
         )
         if verifying:

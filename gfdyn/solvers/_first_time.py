@@ -19,7 +19,7 @@ _LOST_BITS = 4
 class Bracket(eqx.Module):
     """Two times between which a value falls below 0, and the values there.
 
-    NaN at the later time is a value not known yet; if it is not negative, nothing falls.
+    NaN is a value not known yet. If that at the later time is not negative, nothing falls.
     """
 
     low: Scalar
@@ -41,11 +41,13 @@ def first_part(values: Float[Array, " times"], size: Scalar) -> Bracket:
 
 
 class _Search(eqx.Module):
-    """A bracket that becomes narrower, and what is known at its later end."""
+    """A bracket that becomes narrower, and what is known at its later end, and of where it
+    began."""
 
     bracket: Bracket
     looks: Int[Array, ""]
     known: Any
+    at_first: Any
 
 
 def first_time(
@@ -53,10 +55,11 @@ def first_time(
     bracket: Bracket,
     nothing: Any,
     digits: float = 1.0,
-) -> tuple[Scalar, Any]:
-    """The first time in a bracket at which a value is negative, from above, and what is
-    known of it there; the end of the bracket and `nothing` if there is none. `event` gives
-    both at a time. It is found to this part of all digits.
+) -> tuple[Scalar, Any, Any]:
+    """The first time in a bracket at which a value is negative, from above, what is known
+    of it there, and of where the bracket begins, if the value there was not known and
+    something falls; else the end of the bracket and `nothing`. `event` gives a value and
+    what is known at a time. The time is found to this part of all digits.
 
     By the ITP method (Oliveira & Takahashi 2020): the secant's root, moved a little to the
     middle, no further from it than bisection would be.
@@ -72,23 +75,30 @@ def first_time(
 
     def look(s: _Search) -> _Search:
         b = s.bracket
-        unknown = jnp.isnan(b.at_high)
-        time = jnp.where(unknown, b.high, _itp(s, width, resolution, halvings))
+        later = jnp.isnan(b.at_high)
+        first = ~later & jnp.isnan(b.at_low)
+        inside = _itp(s, width, resolution, halvings)
+        time = jnp.where(later, b.high, jnp.where(first, b.low, inside))
         value, seen = event(time)
-        beyond = value < 0
-        ends = unknown | beyond
+        beyond = ~first & (value < 0)
+        # Where it is negative from the start, that says nothing of how it falls.
+        known_value = jnp.where(first & (value < 0), jnp.inf, value)
+        ends = later | beyond
         after = Bracket(
             low=jnp.where(ends, b.low, time),
             high=jnp.where(ends, time, b.high),
-            at_low=jnp.where(ends, b.at_low, value),
+            at_low=jnp.where(ends, b.at_low, known_value),
             at_high=jnp.where(ends, value, b.at_high),
         )
-        known = jax.tree.map(lambda now, old: jnp.where(beyond, now, old), seen, s.known)
-        return _Search(after, s.looks + 1, known)
+        known, at_first = (
+            jax.tree.map(lambda now, old, new=new: jnp.where(new, now, old), seen, before)
+            for new, before in ((beyond, s.known), (first, s.at_first))
+        )
+        return _Search(after, s.looks + 1, known, at_first)
 
-    start = _Search(bracket, jnp.asarray(0), nothing)
+    start = _Search(bracket, jnp.asarray(0), nothing, nothing)
     found = jax.lax.while_loop(going, look, start)
-    return jnp.maximum(found.bracket.high, resolution), found.known
+    return jnp.maximum(found.bracket.high, resolution), found.known, found.at_first
 
 
 def _itp(s: _Search, width: Scalar, resolution: Scalar, halvings: int) -> Scalar:

@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int8
+from jaxtyping import Array, Bool, Float, Int, Int8
 
 from ..flows import AbstractFlow, State
 from ..kinks import (
@@ -41,6 +41,7 @@ from ..kinks import (
     tangent_network,
     through_gates,
     without,
+    zeros_at,
 )
 from ..nets import in_layers, in_one_row
 from ._base import Scalar
@@ -56,11 +57,25 @@ _DIGITS = 0.6
 class Leaving(eqx.Module):
     """The sliding sites that are let go first: the states of all sites from then on, in one
     row, and whether any is; and where the flow is not unique, other states that would be as
-    right."""
+    right.
+
+    `worst` is the site that is let go before others, `psi` how much the velocity changes
+    for each site as it is let go, negative where that lowers Φ.
+    """
 
     states: Int8[Array, " sites"]
     happens: Bool[Array, ""]
     others: Int8[Array, " sites"]
+    worst: Int[Array, ""]
+    psi: Float[Array, " sites"]
+
+    def missed(self, start: "Leaving", time: Scalar) -> Scalar:
+        """How far θ is from where it were, had the site been let go as Ψ passed 0: by the
+        line on which Ψ has come down `time` after a start; ∞ if it has not."""
+        before, now = start.psi[self.worst], self.psi[self.worst]
+        fell = before - now
+        since = -now * time / jnp.where(fell > 0, fell, 1.0)
+        return jnp.where(fell > 0, -0.5 * now * since, jnp.inf)
 
 
 def to_first_event(span: Span, accepted: Bool[Array, ""]) -> Outcome:
@@ -156,7 +171,8 @@ def _first_event(
     crossing = span.first_crossing(looks)
     states = states_of(standing(span.gates, span.first.z), span.gates.sliding)
     others = in_one_row(no_alternative(span.gates))
-    none = Leaving(in_one_row(states), jnp.asarray(False), others)
+    nothing = jnp.zeros(others.shape, span.size.dtype)
+    none = Leaving(in_one_row(states), jnp.asarray(False), others, jnp.asarray(0), nothing)
     time, leaving = jax.lax.cond(
         any_of(span.gates.sliding),
         lambda: _first_leaving(span, crossing, none, needed),
@@ -183,20 +199,29 @@ def _first_leaving(
         first = jnp.argmin(room)
         after = there.let_go(sways)
         # Where it swayed, Ψ is not 0 as it leaves.
-        swayed = room[first] < -there.rounding[first]
+        swayed = room[first] < -there.psi_rounding[first]
         opposite = jnp.where(after == ON, OFF, ON)
         other = jnp.where(there.repels(first), opposite, jnp.where(swayed, SLIDING, NONE))
         at_kink = there.shares[:, first] != 0
         others = slots.write(jnp.where(at_kink, other, NONE), no_alternative(gates))
         after = slots.write(after, states)
-        return room[first], Leaving(in_one_row(after), room[first] < 0, in_one_row(others))
+        psi = slots.write(t.gain * there.least, zeros_at(span.flow.problem.data.x, gates))
+        happens, rows = room[first] < 0, map(in_one_row, (after, others, psi))
+        states, others, psi = rows
+        return room[first], Leaving(states, happens, others, slots.site[first], psi)
 
     def search() -> tuple[Scalar, Leaving]:
         unknown = jnp.full_like(before, jnp.nan)
         looked_at = needed & any_of(gates.sliding) & ~surely
         at_end = jnp.where(looked_at, unknown, 0.0)
         bracket = Bracket(jnp.zeros_like(before), before, unknown, at_end)
-        return first_time(room_at, bracket, none, _DIGITS)
+        time, leaving, start = first_time(room_at, bracket, none, _DIGITS)
+        # To have let it go as Ψ passed 0 would have come to the same.
+        no_matter = (leaving.others == SLIDING) & (
+            leaving.missed(start, time) <= span.tolerance
+        )
+        others = jnp.where(no_matter, NONE, leaving.others)
+        return time, eqx.tree_at(lambda found: found.others, leaving, others)
 
     # Where no signal is below its multiplier, Ψ is no sum of negative parts.
     end, position = span.leg.motion, span.leg.end.position

@@ -127,6 +127,8 @@ class Span(eqx.Module):
     jumps: Sites
     # A jump of the velocity that does not matter
     least_jump: Scalar
+    # How far θ may be off
+    tolerance: Scalar
     # The sites that the step before has left beyond their kinks
     stranded: Mask
 
@@ -246,7 +248,7 @@ class Span(eqx.Module):
             whole = Bracket(
                 jnp.zeros_like(before), before, room, jnp.full_like(room, jnp.nan)
             )
-            return first_time(least_room, whole, self.gates)
+            return first_time(least_room, whole, self.gates)[:2]
 
         sliding = any_of(self.gates.sliding)
         return jax.lax.cond(sliding, search, lambda: (before, self.gates))
