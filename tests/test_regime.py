@@ -34,6 +34,7 @@ def tangent(rate, signal, gram=None, passed=None):
         present=jnp.arange(PLACES) < n,
         terms=jnp.ones(PLACES),
         pulls=jnp.ones(PLACES),
+        astray=jnp.zeros(PLACES),
         gain=jnp.asarray(1.0),
         layers=3,
     )

@@ -139,7 +139,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     """What follows from a state of the sites."""
     on = t.present & (state == ON)
     # What moves only with others at kinks below follows these; it rests, off, if they do.
-    hangs = _vanishing(t, _through(t, on)[1])
+    hangs = _vanishing(t, *_through(t, on))
     on = on & ~hangs
     sliding = t.present & (state == SLIDING) & ~hangs
     through, gram = _through(t, on)
@@ -171,8 +171,10 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         mu = through.T @ (base + nu)
         return mu, t.signal + t.passed.T @ mu
 
-    attracts = arriving(nu)[1] >= 0
-    together = sliding | (along & ~on & (joined | attracts))
+    # All sites of a kink decide on whether it attracts.
+    attracts = jnp.abs(shares) @ arriving(nu)[1] >= 0
+    along = along & (joined | attracts)
+    together = sliding | (along & ~on)
     first = jnp.argmax((shares != 0) & together[None, :], axis=1)
     leader = together & (first == jnp.arange(len(nu)))
     rising = through @ t.passed
@@ -233,9 +235,12 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     )
 
 
-def _vanishing(t: TangentNetwork, gram: Square) -> Bool[Array, " sites"]:
-    """The sites that have no normal."""
-    return jnp.diagonal(gram) <= 1e3 * jnp.finfo(gram.dtype).eps * t.gain
+def _vanishing(
+    t: TangentNetwork, through: Square, gram: Square
+) -> Bool[Array, " sites"]:
+    """The sites that have no normal, but for rounding of what it is a sum of."""
+    most = (jnp.abs(through) @ jnp.sqrt(jnp.diagonal(t.gram))) ** 2
+    return jnp.diagonal(gram) <= 1e3 * jnp.finfo(gram.dtype).eps * most
 
 
 def _through(t: TangentNetwork, on: Bool[Array, " sites"]) -> tuple[Square, Square]:

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Int8
 
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, in_layers, in_one_row
+from ..nets import AbstractNet, in_layers, in_one_row, norm
 from ._sites import (
     GateState,
     HeldGate,
@@ -245,6 +245,7 @@ class TangentNetwork(eqx.Module):
         terms: what `rate` is a sum of, ∑ᵢ |∂z/∂θᵢ| |dθᵢ/dτ|: less where θ moves fast
             elsewhere than where z depends on it, as in units much smaller than others.
         pulls: the same of the gradient alone, without what the flow takes away from it.
+        astray: how far `rate` may be from what it is on the kink itself, as θ is off it.
         gain: how fast θ moves for a unit of gradient.
         layers: the number of hidden layers.
     """
@@ -256,18 +257,24 @@ class TangentNetwork(eqx.Module):
     present: Bool[Array, " slots"]
     terms: Row
     pulls: Row
+    astray: Row
     gain: Scalar
     layers: int = eqx.field(static=True)
 
     def first(self, places: int) -> "TangentNetwork":
         """The same of the first places alone."""
         squares = (self.gram, self.passed)
-        rows = (self.signal, self.rate, self.present, self.terms, self.pulls)
-        gram, passed = (s[:places, :places] for s in squares)
-        signal, rate, present, terms, pulls = (r[:places] for r in rows)
-        return TangentNetwork(
-            gram, passed, signal, rate, present, terms, pulls, self.gain, self.layers
+        rows = (
+            self.signal,
+            self.rate,
+            self.present,
+            self.terms,
+            self.pulls,
+            self.astray,
         )
+        gram, passed = (s[:places, :places] for s in squares)
+        rows = (r[:places] for r in rows)
+        return TangentNetwork(gram, passed, *rows, self.gain, self.layers)
 
     @property
     def has_normal(self) -> Bool[Array, " slots"]:
@@ -281,9 +288,11 @@ class TangentNetwork(eqx.Module):
 
     @property
     def rounding(self) -> Row:
-        """Rates that are rounding: of what they are sums of, or of what cancels in that."""
+        """Rates that are rounding: of what they are sums of, or of what cancels in that, or
+        as sites are only near their kinks."""
         eps = jnp.finfo(self.terms.dtype).eps
-        return jnp.sqrt(eps) * self.scale + _CANCELLED * eps * self.pulls
+        cancelled = _CANCELLED * eps * self.pulls
+        return jnp.sqrt(eps) * self.scale + cancelled + self.astray
 
     def weak(self, gram: Square) -> Row:
         """By how much the length² of each normal may change and multipliers in range move
@@ -344,6 +353,8 @@ def tangent_network(
     has_normal = present & (squares > 0)
     normals = jnp.where(has_normal[:, None], found.normals / size[:, None], 0.0)
     pair = present[:, None] & present[None, :]
+    # How fast θ turns, as an angle in time, if nothing cancels in the gradient.
+    turning = gain * norm(gradient) / norm(net)
     return TangentNetwork(
         gram=gain * gram_of(normals, present),
         passed=jnp.where(pair, passed, 0.0),
@@ -352,6 +363,7 @@ def tangent_network(
         present=present,
         terms=jnp.abs(normals) @ jnp.abs(moves),
         pulls=gain * jnp.abs(normals) @ jnp.abs(pull),
+        astray=2 * turning * jnp.where(present, jnp.abs(slots.read(at.z)) / size, 0.0),
         gain=gain,
         layers=len(gates.on),
     )

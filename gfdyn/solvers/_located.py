@@ -290,7 +290,11 @@ def _blown_up(
     resting = without(near, gates.frozen)
     states = per_layer(lambda r, s: jnp.where(r, OFF, s), resting, states)
     slots = places_for(certain, near)
-    t = tangent_network(flow, position, gates, slots, slots.read(certain), least_jump)
+    surely = slots.read(certain)
+    t = tangent_network(flow, position, gates, slots, surely, least_jump)
+    # What does not matter stays as it is.
+    decided_on = slots.present & (t.present | surely)
+    slots = eqx.tree_at(lambda s: s.present, slots, decided_on)
     return slots, states, t, regime(t, slots.read(states))
 
 
