@@ -210,19 +210,49 @@ def test_what_moves_as_others_slide(own, expected):
     assert decision(t, SLIDING, SLIDING, OFF) == (SLIDING, SLIDING, expected)
 
 
-def test_what_several_open_gates_carry_may_slide():
+@pytest.mark.parametrize("own, expected", [(0.5, SLIDING), (-0.5, ON)])
+def test_what_is_open_and_moves_as_others_slide(own, expected):
+    """The same with a third site that is on: left of a kink that repels, it stays so."""
+    normals = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    gram = normals @ normals.T
+    t = tangent(gram @ [0.5, 0.5, own], [1.0, 1.0, own], gram)
+    assert decision(t, SLIDING, SLIDING, ON) == (SLIDING, SLIDING, expected)
+
+
+def test_a_kink_attracts_as_a_whole():
+    """Antipodal samples, one on, one off, on a kink that moves as others slide: the one
+    that is on would attract by itself, both together repel, and each stays on its side."""
+    normals = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [-0.6, -0.8]])
+    gram = normals @ normals.T
+    t = tangent(gram @ [0.5, 0.5, 0.1, 0.0], [1.0, 1.0, 0.1, -0.5], gram)
+    stays = (SLIDING, SLIDING, ON, OFF)
+    assert decision(t, *stays) == stays
+
+
+def test_what_is_only_near_its_kink_may_rest():
+    """A rate that may come of θ being off the kink says nothing of it."""
+    t = tangent([1e-3], [1.0])
+    assert decision(t, OFF) == (SLIDING,)
+    near = eqx.tree_at(lambda t: t.astray, t, t.astray.at[0].set(2e-3))
+    assert decision(near, OFF) == (OFF,)
+
+
+@pytest.mark.parametrize("length", [1.0, 1e-7])
+def test_what_several_open_gates_carry_may_slide(length):
     """A site with no normal of its own, above two that open at rates that cancel there: it
-    is held at its kink by what passes through these."""
+    is held at its kink by what passes through these, however short their normals are."""
     passed = np.zeros((3, 3))
     passed[2, 0], passed[2, 1] = 1.0, -1.0
-    gram = np.diag([1.0, 1.0, 0.0])
+    gram = np.diag([1.0, 1.0, 0.0]) * length**2
     # Open, site 2 would change the rates to 0.6 − 1 and 0.4 + 1: 0.2 − 2 on itself.
-    t = tangent([0.6, 0.4, 0.0], [0.0, 0.0, 1.0], gram, passed)
+    rate = np.array([0.6, 0.4, 0.0]) * length**2
+    t = tangent(rate, [0.0, 0.0, 1.0], gram, passed)
+    t = eqx.tree_at(lambda t: (t.terms, t.pulls), t, replace_fn=lambda a: a * length**2)
     assert decision(t, ON, ON, OFF) == (ON, ON, SLIDING)
     there = followed(t, states(ON, ON, SLIDING))
     # Normal (1, −1), of length √2: ν = 0.2 / 2, and both rise at 0.5.
     np.testing.assert_allclose(there.nu[2], 0.1, rtol=1e-9)
-    np.testing.assert_allclose(there.rate[:2], [0.5, 0.5], rtol=1e-9)
+    np.testing.assert_allclose(there.rate[:2], [0.5 * length**2] * 2, rtol=1e-9)
 
 
 def test_gates_of_a_sample_sway_together():

@@ -235,9 +235,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     )
 
 
-def _vanishing(
-    t: TangentNetwork, through: Square, gram: Square
-) -> Bool[Array, " sites"]:
+def _vanishing(t: TangentNetwork, through: Square, gram: Square) -> Bool[Array, " sites"]:
     """The sites that have no normal, but for rounding of what it is a sum of."""
     most = (jnp.abs(through) @ jnp.sqrt(jnp.diagonal(t.gram))) ** 2
     return jnp.diagonal(gram) <= 1e3 * jnp.finfo(gram.dtype).eps * most

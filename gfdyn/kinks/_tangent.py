@@ -263,18 +263,7 @@ class TangentNetwork(eqx.Module):
 
     def first(self, places: int) -> "TangentNetwork":
         """The same of the first places alone."""
-        squares = (self.gram, self.passed)
-        rows = (
-            self.signal,
-            self.rate,
-            self.present,
-            self.terms,
-            self.pulls,
-            self.astray,
-        )
-        gram, passed = (s[:places, :places] for s in squares)
-        rows = (r[:places] for r in rows)
-        return TangentNetwork(gram, passed, *rows, self.gain, self.layers)
+        return jax.tree.map(lambda a: a[(slice(places),) * a.ndim], self)
 
     @property
     def has_normal(self) -> Bool[Array, " slots"]:
