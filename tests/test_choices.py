@@ -132,10 +132,12 @@ def test_derivatives_through_a_turn(b, start, side, other):
 
 
 @pytest.mark.parametrize(
-    "before, now, missed", [(2.0, -1.0, 0.5), (-1.0, -2.0, 6.0), (-1.0, -1.0, np.inf)]
+    "before, now, missed",
+    [(2.0, -1.0, 0.5), (-1.0, -2.0, 6.0), (-1.0, -1.0, np.inf), (np.inf, -1.0, np.inf)],
 )
 def test_what_is_missed_by_letting_go_late(before, now, missed):
-    """Ψ falls in a line for 3 units of time: the area of the triangle below 0."""
+    """Ψ falls in a line for 3 units of time: the area of the triangle below 0. Where it is
+    not known to have fallen, anything may have been missed."""
 
     def leaving(psi):
         nobody = jnp.zeros(1, jnp.int8)

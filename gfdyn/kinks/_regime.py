@@ -67,6 +67,9 @@ _RANGES = 4
 # Ψ of what is not below other sliding sites counts so much more in that, so that what is
 # below is let go first; what makes way for it does by less than this part of it.
 _FIRM, _MAKES_WAY = 30.0, 1e-2
+# The square of a normal's length is rounding below this part of what it is a sum of, in
+# units of the precision.
+_NO_LENGTH = 1e3
 # Rates that are no part of the way on which sites are let go, relative to the largest.
 _SLOW = 1e-3
 
@@ -238,7 +241,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
 def _vanishing(t: TangentNetwork, through: Square, gram: Square) -> Bool[Array, " sites"]:
     """The sites that have no normal, but for rounding of what it is a sum of."""
     most = (jnp.abs(through) @ jnp.sqrt(jnp.diagonal(t.gram))) ** 2
-    return jnp.diagonal(gram) <= 1e3 * jnp.finfo(gram.dtype).eps * most
+    return jnp.diagonal(gram) <= _NO_LENGTH * jnp.finfo(gram.dtype).eps * most
 
 
 def _through(t: TangentNetwork, on: Bool[Array, " sites"]) -> tuple[Square, Square]:

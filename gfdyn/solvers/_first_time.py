@@ -57,9 +57,11 @@ def first_time(
     digits: float = 1.0,
 ) -> tuple[Scalar, Any, Any]:
     """The first time in a bracket at which a value is negative, from above, what is known
-    of it there, and of where the bracket begins, if the value there was not known and
-    something falls; else the end of the bracket and `nothing`. `event` gives a value and
-    what is known at a time. The time is found to this part of all digits.
+    of it there, and what is known of where the bracket begins.
+
+    `event` gives a value and what is known at a time. If nothing falls, that is the end of
+    the bracket and `nothing`, twice; the start is looked at only if its value is not known.
+    The time is found to this part of all digits.
 
     By the ITP method (Oliveira & Takahashi 2020): the secant's root, moved a little to the
     middle, no further from it than bisection would be.

@@ -41,7 +41,6 @@ from ..kinks import (
     tangent_network,
     through_gates,
     without,
-    zeros_at,
 )
 from ..nets import in_layers, in_one_row
 from ._base import Scalar
@@ -60,7 +59,7 @@ class Leaving(eqx.Module):
     right.
 
     `worst` is the site that is let go before others, `psi` how much the velocity changes
-    for each site as it is let go, negative where that lowers Φ.
+    for each site as it is let go, negative where that lowers Φ; ∞ where none is.
     """
 
     states: Int8[Array, " sites"]
@@ -71,11 +70,12 @@ class Leaving(eqx.Module):
 
     def missed(self, start: "Leaving", time: Scalar) -> Scalar:
         """How far θ is from where it were, had the site been let go as Ψ passed 0: by the
-        line on which Ψ has come down `time` after a start; ∞ if it has not."""
+        line on which Ψ has come down `time` after a start; ∞ if it is not known to have."""
         before, now = start.psi[self.worst], self.psi[self.worst]
         fell = before - now
-        since = -now * time / jnp.where(fell > 0, fell, 1.0)
-        return jnp.where(fell > 0, -0.5 * now * since, jnp.inf)
+        falls = (fell > 0) & jnp.isfinite(fell)
+        since = -now * time / jnp.where(falls, fell, 1.0)
+        return jnp.where(falls, -0.5 * now * since, jnp.inf)
 
 
 def to_first_event(span: Span, accepted: Bool[Array, ""]) -> Outcome:
@@ -171,8 +171,13 @@ def _first_event(
     crossing = span.first_crossing(looks)
     states = states_of(standing(span.gates, span.first.z), span.gates.sliding)
     others = in_one_row(no_alternative(span.gates))
-    nothing = jnp.zeros(others.shape, span.size.dtype)
-    none = Leaving(in_one_row(states), jnp.asarray(False), others, jnp.asarray(0), nothing)
+    none = Leaving(
+        states=in_one_row(states),
+        happens=jnp.asarray(False),
+        others=others,
+        worst=jnp.asarray(0),
+        psi=jnp.full(others.shape, jnp.inf, span.size.dtype),
+    )
     time, leaving = jax.lax.cond(
         any_of(span.gates.sliding),
         lambda: _first_leaving(span, crossing, none, needed),
@@ -188,6 +193,7 @@ def _first_leaving(
 ) -> tuple[Scalar, Leaving]:
     """When the first sliding site is let go, `before` at the latest."""
     flow, gates = span.flow, span.gates
+    none_leaves = per_layer(lambda z: jnp.full_like(z, jnp.inf), span.first.z)
 
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
         position = span.leg.at(time).position
@@ -205,10 +211,14 @@ def _first_leaving(
         at_kink = there.shares[:, first] != 0
         others = slots.write(jnp.where(at_kink, other, NONE), no_alternative(gates))
         after = slots.write(after, states)
-        psi = slots.write(t.gain * there.least, zeros_at(span.flow.problem.data.x, gates))
-        happens, rows = room[first] < 0, map(in_one_row, (after, others, psi))
-        states, others, psi = rows
-        return room[first], Leaving(states, happens, others, slots.site[first], psi)
+        leaving = Leaving(
+            states=in_one_row(after),
+            happens=room[first] < 0,
+            others=in_one_row(others),
+            worst=slots.site[first],
+            psi=in_one_row(slots.write(t.gain * there.least, none_leaves)),
+        )
+        return room[first], leaving
 
     def search() -> tuple[Scalar, Leaving]:
         unknown = jnp.full_like(before, jnp.nan)
