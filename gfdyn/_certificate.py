@@ -27,7 +27,7 @@ class Certificate(eqx.Module):
         choices: at how many points the flow is not unique: a kink along which a neuron
             slides turned from attracting to repelling, so that either side could follow;
             or let go of a neuron that gradient descent holds for longer or shorter,
-            depending on its step.
+            depending on its step, where that moves θ by more than the tolerance.
     """
 
     energy_residual: Scalar
