@@ -158,8 +158,8 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     rounding = jnp.abs(through) @ t.rounding
     psi_rounding = rounding / nonzero(jnp.diagonal(gram))
     still = t.present & (sliding | (jnp.abs(rate) <= rounding))
-    # What moves only as sliding ones do slides with them; but on a kink of its own that
-    # repels. What else is at rest, off, is moved by others alone: descent is left of it.
+    # What moves only as sliding ones do slides with them, unless its kink repels. What else
+    # is at rest, off, is moved by others alone: descent is left of it.
     resting = still & ~sliding & ~hangs
     along = jax.lax.cond(
         jnp.any(sliding) & jnp.any(resting),

@@ -193,7 +193,7 @@ def _first_leaving(
 ) -> tuple[Scalar, Leaving]:
     """When the first sliding site is let go, `before` at the latest."""
     flow, gates = span.flow, span.gates
-    none_leaves = per_layer(lambda z: jnp.full_like(z, jnp.inf), span.first.z)
+    no_psi = in_layers(none.psi, gates.on)
 
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
         position = span.leg.at(time).position
@@ -216,7 +216,7 @@ def _first_leaving(
             happens=room[first] < 0,
             others=in_one_row(others),
             worst=slots.site[first],
-            psi=in_one_row(slots.write(t.gain * there.least, none_leaves)),
+            psi=in_one_row(slots.write(t.gain * there.least, no_psi)),
         )
         return room[first], leaving
 
