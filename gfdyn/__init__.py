@@ -15,6 +15,7 @@ from . import (
     theory as theory,
 )
 from ._certificate import Certificate as Certificate
+from ._certificate import CertificateWarning as CertificateWarning
 from ._descent import DescentState as DescentState, descend as descend
 from ._distance import Distance as Distance, distance as distance
 from ._kinks import Kinks as Kinks

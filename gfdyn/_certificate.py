@@ -1,16 +1,30 @@
-"""Three numbers by which a trajectory can be trusted without a reference."""
+"""Three numbers by which a trajectory can be trusted without a reference, and whether the
+first of them is as small as the tolerance promises."""
 
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .flows import AbstractFlow
 
 
 Scalar = Float[Array, ""]
+
+# The certificate holds while the energy residual is below so many times the tolerance, ...
+_RESIDUAL_PER_TOLERANCE = 1e3
+# ... and below this, whatever the tolerance: no energy identity is off by a per cent. ...
+_LARGEST_RESIDUAL = 1e-2
+# No tolerance is smaller than so many roundings. A descent, which has none, is held to that
+# of the solvers' default.
+_ROUNDINGS = 10.0
+_TOLERANCE_OF_DESCENT = 1e-6
+
+
+class CertificateWarning(UserWarning):
+    """A solve whose energy identity fails by more than its tolerance explains."""
 
 
 class Certificate(eqx.Module):
@@ -28,12 +42,21 @@ class Certificate(eqx.Module):
             slides turned from attracting to repelling, so that either side could follow;
             or let go of a neuron that gradient descent holds for longer or shorter,
             depending on its step, where that moves θ by more than the tolerance.
+        residual_limit: up to what energy residual the certificate holds: 1000 `rtol`, and
+            at most 1e-2; 1e-3 for a descent.
     """
 
     energy_residual: Scalar
     balance_drift: Scalar
     risk_increase: Scalar
     choices: Int[Array, "*batch"] | int = 0
+    residual_limit: Float[Array, "*batch"] | float = _LARGEST_RESIDUAL
+
+    @property
+    def holds(self) -> Bool[Array, "*batch"]:
+        """Whether the energy identity holds to what the tolerance promises; not if its
+        residual is not a number."""
+        return jnp.asarray(self.energy_residual <= self.residual_limit)
 
 
 class Ledger(eqx.Module):
@@ -109,16 +132,22 @@ def _rise(before: Scalar, after: Scalar) -> Scalar:
 
 
 def close_ledger(
-    ledger: Ledger, dissipated: Scalar, choices: Int[Array, ""] | None = None
+    ledger: Ledger,
+    dissipated: Scalar,
+    choices: Int[Array, ""] | None = None,
+    tolerance: float | Scalar = _TOLERANCE_OF_DESCENT,
 ) -> Certificate:
     """The certificate of a trajectory that dissipated this much energy, and met so many
-    choices."""
+    choices, integrated at a relative tolerance."""
     change = ledger.initial_energy - ledger.energy
     scale = jnp.maximum(jnp.abs(ledger.initial_energy), jnp.abs(ledger.energy))
     scale = jnp.where(scale > 0, scale, 1.0)
+    least = _ROUNDINGS * jnp.finfo(scale.dtype).eps
+    limit = _RESIDUAL_PER_TOLERANCE * jnp.maximum(tolerance, least)
     return Certificate(
         energy_residual=jnp.abs(change - dissipated) / scale,
         balance_drift=ledger.drift,
         risk_increase=ledger.largest_rise,
         choices=jnp.zeros((), jnp.int32) if choices is None else choices,
+        residual_limit=jnp.minimum(limit, _LARGEST_RESIDUAL).astype(scale.dtype),
     )

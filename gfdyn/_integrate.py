@@ -193,7 +193,10 @@ def finish(task: Task, progress: Progress) -> tuple[Saves, Certificate]:
         )
         saves = blank_unwritten(saves)
     return saves, close_ledger(
-        progress.ledger, progress.state.dissipated, progress.counters.choices
+        progress.ledger,
+        progress.state.dissipated,
+        progress.counters.choices,
+        task.solver.rtol,
     )
 
 

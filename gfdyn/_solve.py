@@ -1,6 +1,7 @@
 """The one entry point: integrate a flow from a net."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,14 +12,16 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 from tqdm import tqdm
 
+from ._certificate import CertificateWarning
 from ._integrate import Counters, Progress, Task, advance, begin, finish
 from ._kinks import Kinks, read_log, written_events
-from ._results import RESULTS, choose
+from ._results import RESULTS, choose, is_ok
 from ._saving import AcceptedSteps, Saves
 from ._tracing import is_concrete
 from ._trajectory import (
     Measure,
     Trajectory,
+    doubt_of,
     hashable,
     measure,
     raise_unless_ok,
@@ -78,6 +81,10 @@ def solve(
     Returns:
         A `Trajectory`.
 
+    Warns:
+        CertificateWarning: if the solve succeeds but its certificate does not hold, with
+            what helps. Under `jax.jit` and `jax.vmap` only `certificate.holds` tells.
+
     Raises:
         SolveError: if the solve fails and `throw` is set.
         ValueError: on arguments that make no sense together.
@@ -92,7 +99,12 @@ def solve(
     else:
         state = advance(task, state, jnp.asarray(max_steps, jnp.int32))
     trajectory = to_trajectory(task, state, record or {})
-    return raise_unless_ok(trajectory) if throw else trajectory
+    if throw:
+        trajectory = raise_unless_ok(trajectory)
+    single = is_concrete(trajectory.final_time) and trajectory.final_time.ndim == 0
+    if single and is_ok(trajectory.result) and (doubt := doubt_of(trajectory)):
+        warnings.warn(doubt, CertificateWarning, stacklevel=2)
+    return trajectory
 
 
 def make_task(

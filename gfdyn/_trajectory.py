@@ -27,8 +27,6 @@ Measure = Callable[[Problem, AbstractNet], PyTree[Array]]
 
 _FORMAT = 1
 _STATE = "state"
-# Kink-free solves stay far below; gradient descent and chattering solvers far above.
-_SUSPICIOUS_RESIDUAL = 1e-3
 # Saves measured at a time, to bound the memory of activations.
 _BATCH = 32
 
@@ -279,12 +277,31 @@ def _summary(traj: Trajectory) -> str:
             f"  choices          {choices}: left a kink where the flow is not unique "
             "(docs/algorithm.md); gradient descent may leave on another side, or later"
         )
-    if not certificate.energy_residual <= _SUSPICIOUS_RESIDUAL:
-        lines.append(
-            "  note             the energy identity fails: steps too long for a flow, or a "
-            "solver that chatters along kinks (sliding neurons)"
-        )
+    if doubt := doubt_of(traj):
+        lines.append(f"  note             {doubt}")
     return "\n".join(lines)
+
+
+def doubt_of(traj: Trajectory) -> str | None:
+    """Why the trajectory is not to be trusted, and what helps; None if its certificate
+    holds."""
+    if traj.certificate.holds:
+        return None
+    residual, limit = traj.certificate.energy_residual, traj.certificate.residual_limit
+    has_kinks = any(not sigma.is_linear for sigma in traj.final.activations)
+    if traj.checkpoint is not None:
+        remedy = "these steps are too long for a flow; lower the learning rate"
+    elif has_kinks and not int(traj.stats["num_crossings"] + traj.stats["num_slides"]):
+        remedy = (
+            "a solver that is blind to kinks chatters along those that neurons slide on; "
+            "use gf.solvers.ExactKinks()"
+        )
+    else:
+        remedy = "lower rtol"
+    return (
+        f"the energy identity fails (residual {float(residual):.1e}, at most "
+        f"{float(limit):.0e} is trusted): {remedy}"
+    )
 
 
 def _outcome(traj: Trajectory) -> str:

@@ -10,6 +10,7 @@ import math
 import platform
 import sys
 import time
+import warnings
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +22,7 @@ import tyro
 from matplotlib.figure import Figure
 
 from . import losses, stopping
+from ._certificate import CertificateWarning
 from ._descent import NormScaledRate, descend
 from ._problem import Problem
 from ._report import RECORDS, figures, report
@@ -76,12 +78,15 @@ class Setup:
 class Integration(Setup):
     """How a flow is integrated; common to `escape` and `flow`."""
 
-    rtol: float = 1e-4
+    rtol: float = 1e-6
     """Relative tolerance per step."""
-    solver: SolverName = "adaptive"
-    """adaptive, or exact: through kinks and along those that neurons slide on."""
+    solver: SolverName = "exact"
+    """exact, through kinks and along those that neurons slide on; or adaptive, which is
+    blind to them."""
     max_steps: int = 20_000
     """Most steps to attempt."""
+    strict: bool = False
+    """Exit with status 3 if the certificate does not hold."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,7 +173,8 @@ def run(command: Escape | Flow | Descend) -> int:
     """Run a command: integrate, print the summary, write the results.
 
     Returns:
-        The exit status: 1 if the solve failed, in which case what there is is written.
+        The exit status: 1 if the solve failed, in which case what there is is written;
+        with --strict 3 if it succeeded but its certificate does not hold.
     """
     problem, net = make_problem(command), make_net(command)
     name = type(command).__name__.lower()
@@ -177,7 +183,10 @@ def run(command: Escape | Flow | Descend) -> int:
     print(_announcement(command, problem, net), flush=True)
     started = time.perf_counter()
     try:
-        traj = _integrate(command, problem, net)
+        with warnings.catch_warnings():
+            # The report says the same.
+            warnings.simplefilter("ignore", CertificateWarning)
+            traj = _integrate(command, problem, net)
     except SolveError as error:
         # What was integrated is still worth a look, and is labelled as what it is.
         print(f"gfdyn: {error}", file=sys.stderr)
@@ -196,7 +205,10 @@ def run(command: Escape | Flow | Descend) -> int:
     for figure_name, figure in figures(traj).items():
         replace_atomically(out / f"{figure_name}.png", partial(_write_figure, figure))
     print(f"  written          {out}/: trajectory.nc, config.json, *.png")
-    return 0 if is_ok(traj.result) else 1
+    if not is_ok(traj.result):
+        return 1
+    strict = isinstance(command, Integration) and command.strict
+    return 3 if strict and not traj.certificate.holds else 0
 
 
 def make_problem(setup: Setup) -> Problem:

@@ -193,6 +193,10 @@ class Troubled(gf.solvers.AbstractSolver):
     converged: Array
     instant: Array
 
+    @property
+    def rtol(self):
+        return self.steps.rtol
+
     def init(self, flow, state, dt0):
         return self.steps.init(flow, state, dt0)
 

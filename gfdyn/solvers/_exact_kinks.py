@@ -118,6 +118,11 @@ class ExactKinks(AbstractSolver):
         self.loop_kind = "checkpointed"
         self.verified = verified
 
+    @property
+    def rtol(self) -> float | Scalar:
+        """The relative tolerance per step."""
+        return self.steps.rtol
+
     def init(
         self, flow: AbstractFlow, state: State, dt0: Scalar | None
     ) -> tuple[Any, Scalar]:
