@@ -14,8 +14,10 @@ from . import (
     sweeps as sweeps,
     theory as theory,
 )
-from ._certificate import Certificate as Certificate
-from ._certificate import CertificateWarning as CertificateWarning
+from ._certificate import (
+    Certificate as Certificate,
+    CertificateWarning as CertificateWarning,
+)
 from ._descent import DescentState as DescentState, descend as descend
 from ._distance import Distance as Distance, distance as distance
 from ._kinks import Kinks as Kinks

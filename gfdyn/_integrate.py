@@ -241,7 +241,7 @@ def _attempt(task: Task, p: Progress) -> Progress:
     lost = accepted & ~step.converged
     undecided = accepted & ~step.verified
     result, done = _outcome(
-        task, moved, counters, stalled, lost, undecided, last & accepted
+        task, moved, counters, stalled, lost, undecided, ~step.fits, last & accepted
     )
     next_size = jax.lax.stop_gradient(jnp.minimum(step.next_size, moved.size))
     return eqx.tree_at(
@@ -372,6 +372,7 @@ def _outcome(
     stalled: Array,
     lost: Array,
     undecided: Array,
+    crowded: Array,
     arrived: Array,
 ) -> tuple[Any, Array]:
     """How the solve stands after an attempt, and whether it is over."""
@@ -387,6 +388,7 @@ def _outcome(
         (nonfinite, RESULTS.nonfinite_state),
         (lost, RESULTS.projection_failed),
         (undecided, RESULTS.no_regime),
+        (crowded, RESULTS.crowded_kinks),
         (counters.consecutive_instant > _MAX_INSTANT, RESULTS.event_cascade),
         (stalled, RESULTS.time_stalled),
         ((stalled | nonfinite) & exploding, RESULTS.blew_up),

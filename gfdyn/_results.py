@@ -33,10 +33,14 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
     no_regime = (
         "No regime was found in which the flow goes on: at a kink, neither what was "
-        "proposed nor what gradient descent blown up there settles in was right, or more "
-        "neurons slide at once than there are places for. Perturb the initialisation or "
-        "the data a little, use float64, or loosen rtol, so that fewer gates matter; "
-        "gf.solvers.ExactKinks(verified=False) goes on unverified."
+        "proposed nor what gradient descent blown up there settles in was right. Perturb "
+        "the initialisation or the data a little, use float64, or loosen rtol, so that "
+        "fewer gates matter; gf.solvers.ExactKinks(verified=False) goes on unverified."
+    )
+    crowded_kinks = (
+        "More neurons slide at once than there are places for. Give the solver more, as in "
+        "gf.solvers.ExactKinks(places=256); outside jax.jit and jax.vmap gf.solve does so "
+        "by itself."
     )
     event_cascade = (
         "Events followed upon each other a thousand times without time passing, as where "
@@ -84,6 +88,7 @@ _NAMES = (
     "nonfinite_state",
     "projection_failed",
     "no_regime",
+    "crowded_kinks",
     "event_cascade",
     "collapsed",
     "interrupted",

@@ -95,9 +95,9 @@ def solve(
         dt0 = _scalar("dt0", dt0, task.t0.dtype)
     state = begin(task, net, dt0)
     if progress:
-        state = _advance_with_bar(task, state)
+        task, state = _advance_with_bar(task, state)
     else:
-        state = advance(task, state, jnp.asarray(max_steps, jnp.int32))
+        task, state = _advance(task, state, jnp.asarray(max_steps, jnp.int32))
     trajectory = to_trajectory(task, state, record or {})
     if throw:
         trajectory = raise_unless_ok(trajectory)
@@ -240,7 +240,23 @@ def _cast(name: str, value: Any, dtype: Any) -> Array:
     return jnp.asarray(value, dtype)
 
 
-def _advance_with_bar(task: Task, state: Progress) -> Progress:
+def _advance(task: Task, state: Progress, until: Array) -> tuple[Task, Progress]:
+    """Advance, with more places for sites at kinks whenever there are too few."""
+    while True:
+        state = advance(task, state, until)
+        crowded = state.result == RESULTS.crowded_kinks
+        single = is_concrete(crowded) and crowded.ndim == 0
+        if not (single and crowded and isinstance(task.solver, ExactKinks)):
+            return task, state
+        solver = task.solver.with_more_places(state.solver_state)
+        if solver is None:
+            return task, state
+        task = eqx.tree_at(lambda t: t.solver, task, solver)
+        going = (RESULTS.successful, jnp.zeros_like(state.done))
+        state = eqx.tree_at(lambda s: (s.result, s.done), state, going)
+
+
+def _advance_with_bar(task: Task, state: Progress) -> tuple[Task, Progress]:
     """Advance in portions, with a bar over the clock (or the steps, if t1 is infinite)."""
     finite = math.isfinite(task.t1) and not task.stop
     total = float(task.t1 - task.t0) if finite else None
@@ -251,7 +267,7 @@ def _advance_with_bar(task: Task, state: Progress) -> Progress:
             while not bool(state.done):
                 attempts = state.counters.accepted + state.counters.rejected
                 until = jnp.minimum(attempts + _PORTION, task.max_steps)
-                state = jax.block_until_ready(advance(task, state, until))
+                task, state = jax.block_until_ready(_advance(task, state, until))
                 accepted = int(state.counters.accepted)
                 bar.n = float(state.time - task.t0) if finite else accepted
                 log_r = float(task.flow.log_radius(state.state.position))
@@ -261,8 +277,8 @@ def _advance_with_bar(task: Task, state: Progress) -> Progress:
                 )
         except KeyboardInterrupt:
             result = choose(jnp.asarray(True), RESULTS.interrupted, state.result)
-            return eqx.tree_at(lambda s: s.result, state, result)
-    return state
+            return task, eqx.tree_at(lambda s: s.result, state, result)
+    return task, state
 
 
 def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:

@@ -36,8 +36,8 @@ States = tuple[Int8[Array, "samples _"], ...]
 Row = Float[Array, " sites"]
 Square = Float[Array, "sites sites"]
 
-# So many sites at kinks are looked at together: in networks of up to so many sites.
-_SLOTS = ((1024, 64), (4096, 128))
+# So many sites at kinks are looked at together by default: in networks of up to so many.
+_PLACES = ((1024, 64), (4096, 128))
 # Places are worked on in blocks, those of which all are empty not at all.
 BLOCK = 16
 # ∂z/∂θ is rounding below this part of what it is with all gates open, in units of the
@@ -86,17 +86,18 @@ def no_alternative(gates: GateState) -> States:
     return tuple(jnp.full(on.shape, NONE) for on in gates.on)
 
 
-def capacity_of(mask: Mask) -> int:
-    """How many places there are for the sites of a network."""
-    sites = sum(m.size for m in mask)
-    places = next((n for most, n in _SLOTS if sites <= most), _SLOTS[-1][1])
-    return BLOCK * -(-min(sites, places) // BLOCK)
+def places_among(sites: int, wanted: int | None = None) -> int:
+    """How many places there are in a network of so many sites: as many as wanted, or by its
+    size if None; in whole blocks, and not more than there are sites."""
+    if wanted is None:
+        wanted = next((n for most, n in _PLACES if sites <= most), _PLACES[-1][1])
+    return BLOCK * -(-min(sites, wanted) // BLOCK)
 
 
-def slots_of(mask: Mask) -> Slots:
-    """Places for the sites of a mask."""
-    row, capacity = in_one_row(mask), capacity_of(mask)
-    (site,) = jnp.nonzero(row, size=capacity, fill_value=len(row))
+def slots_of(mask: Mask, places: int) -> Slots:
+    """So many places for the sites of a mask."""
+    row = in_one_row(mask)
+    (site,) = jnp.nonzero(row, size=places, fill_value=len(row))
     present = site < len(row)
     site = jnp.minimum(site, len(row) - 1)
     before, of_sample, of_unit = 0, [], []
@@ -110,7 +111,7 @@ def slots_of(mask: Mask) -> Slots:
         present,
         jnp.asarray(np.concatenate(of_sample))[site],
         jnp.asarray(np.concatenate(of_unit))[site],
-        jnp.sum(row) > capacity,
+        jnp.sum(row) > places,
     )
 
 

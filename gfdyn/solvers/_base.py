@@ -120,6 +120,8 @@ class Step(eqx.Module):
     changes: GateChanges | None = None
     # Whether the regime from there on is known to be right
     verified: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
+    # Whether there were places for all sites at kinks; if not, it is not accepted
+    fits: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
 
     def gates_at(self, left: Scalar) -> GateState:
         """The gates when so much of the step is left."""

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Int8
 
-from ..flows import AbstractFlow, State
+from ..flows import State
 from ..kinks import (
     NONE,
     OFF,
@@ -21,7 +21,6 @@ from ..kinks import (
     TangentNetwork,
     any_of,
     back_along,
-    capacity_of,
     constant,
     count,
     decide,
@@ -124,6 +123,7 @@ def step_without_events(span: Span) -> Outcome:
         cost=jnp.zeros_like(span.size),
         others=no_alternative(gates),
         verified=jnp.asarray(True),
+        fits=jnp.asarray(True),
     )
 
 
@@ -136,17 +136,16 @@ def _cut(
     arrived = span.leg.at(time)
     kept = either(gates.sliding, crossed)
     closed = GateState(without(gates.on, kept), kept, either(gates.frozen, kept))
-    places = slots_of(kept)
-    leaves_on = leaving.happens & (places.read(in_layers(leaving.states, gates.on)) == ON)
-    opens = leaves_on | places.read(without(crossed, gates.on))
-    position = flow.retract(back_along(flow, arrived.position, closed, places, opens))
-    after, verified, others = _decided(
-        flow, constant(position), gates, crossed, leaving, span.least_jump, needed
-    )
-    sliding = slots_of(after.sliding)
+    put_back = slots_of(kept, span.places)
+    left_on = put_back.read(in_layers(leaving.states, gates.on)) == ON
+    opens = (leaving.happens & left_on) | put_back.read(without(crossed, gates.on))
+    position = flow.retract(back_along(flow, arrived.position, closed, put_back, opens))
+    after, verified, others = _decided(span, constant(position), crossed, leaving, needed)
+    sliding = slots_of(after.sliding, span.places)
     here = motion_along(flow, position, after, sliding)
+    fits = ~put_back.overflow & ~sliding.overflow
     return Outcome(
-        accepted=jnp.asarray(True),
+        accepted=fits,
         size=time,
         factor=jnp.full_like(span.size, jnp.inf),
         state=State(position, arrived.dissipated),
@@ -160,7 +159,8 @@ def _cut(
         stranded=nowhere(gates),
         cost=jnp.zeros_like(span.size) + 8,
         others=others,
-        verified=verified & ~sliding.overflow,
+        verified=verified,
+        fits=fits,
     )
 
 
@@ -197,9 +197,7 @@ def _first_leaving(
 
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
         position = span.leg.at(time).position
-        slots, states, t, there = _blown_up(
-            flow, position, gates, gates.sliding, span.least_jump
-        )
+        slots, states, t, there = _blown_up(span, position, gates.sliding)
         sways = swaying(t, there)
         room = there.room(sways)
         first = jnp.argmin(room)
@@ -248,18 +246,17 @@ def _first_leaving(
 
 
 def _decided(
-    flow: AbstractFlow,
+    span: Span,
     position: Any,
-    gates: GateState,
     crossed: Mask,
     leaving: Leaving,
-    least_jump: Scalar,
     needed: Bool[Array, ""],
 ) -> tuple[GateState, Bool[Array, ""], States]:
     """The gates next, where sites have come to their kinks or are let go, whether they are
     known to be right, and where the flow is not unique, other states as right."""
+    gates = span.gates
     certain = either(gates.sliding, crossed)
-    slots, states, t, before = _blown_up(flow, position, gates, certain, least_jump)
+    slots, states, t, before = _blown_up(span, position, certain)
     reached = slots.read(crossed)
     flipped = jnp.where(reached, jnp.where(before.state == ON, OFF, ON), before.state)
     left = slots.read(in_layers(leaving.states, states))
@@ -289,32 +286,34 @@ def _decided(
 
 
 def _blown_up(
-    flow: AbstractFlow, position: Any, gates: GateState, certain: Mask, least_jump: Scalar
+    span: Span, position: Any, certain: Mask
 ) -> tuple[Slots, States, TangentNetwork, KinkRegime]:
     """The places of the sites at kinks, the states of all, the network blown up there, and
     the regime under the gates."""
+    flow, gates = span.flow, span.gates
     z = preactivations(flow, position, gates)
     near = near_kinks(flow, position, gates, z)
     states = states_of(standing(gates, z), gates.sliding)
     # Where a gate does not matter enough to be followed, what only rounding moves is off.
     resting = without(near, gates.frozen)
     states = per_layer(lambda r, s: jnp.where(r, OFF, s), resting, states)
-    slots = places_for(certain, near)
+    slots = places_for(certain, near, span.places)
     surely = slots.read(certain)
-    t = tangent_network(flow, position, gates, slots, surely, least_jump)
+    t = tangent_network(flow, position, gates, slots, surely, span.least_jump)
     # What does not matter stays as it is.
     decided_on = slots.present & (t.present | surely)
     slots = eqx.tree_at(lambda s: s.present, slots, decided_on)
     return slots, states, t, regime(t, slots.read(states))
 
 
-def places_for(certain: Mask, near: Mask) -> Slots:
+def places_for(certain: Mask, near: Mask, places: int) -> Slots:
     """Places for certain sites, and for those near their kinks of as many samples as there
     is room for, those of certain sites first."""
     beside, others = samples_of(certain), without(near, certain)
     wanted = jnp.sum(jnp.stack([jnp.sum(m, axis=1) for m in others]), axis=0)
     order = jnp.argsort(~beside, stable=True)
-    room = (capacity_of(certain) - count(certain)).astype(wanted.dtype)
+    room = (places - count(certain)).astype(wanted.dtype)
     fit = jnp.cumsum(wanted[order]) <= room
     fits = jnp.zeros_like(beside).at[order].set(fit)
-    return slots_of(per_layer(lambda c, m: c | (m & fits[:, None]), certain, others))
+    near = per_layer(lambda c, m: c | (m & fits[:, None]), certain, others)
+    return slots_of(near, places)

@@ -76,6 +76,8 @@ class Outcome(eqx.Module):
     # verified
     others: States
     verified: Bool[Array, ""]
+    # Whether there were places for all sites that slide
+    fits: Bool[Array, ""]
 
 
 class KinkedPath(eqx.Module):
@@ -131,6 +133,8 @@ class Span(eqx.Module):
     tolerance: Scalar
     # The sites that the step before has left beyond their kinks
     stranded: Mask
+    # How many sites at kinks are looked at together
+    places: int = eqx.field(static=True)
 
     def margins(self, z: Sites) -> Sites:
         """How far each gate that is frozen still is from crossing; ∞ at other sites."""
