@@ -31,7 +31,8 @@ def clusters() -> gf.Problem:
 
 def classes(rtol: float) -> xr.Dataset:
     """E4: nets whose neurons see one cluster, the other, or both; of three layers up to t =
-    6, of two layers up to the arc length 20."""
+    6, of two layers up to the arc length 20. No neuron meets a kink, as a claim checks, so
+    that an ordinary solve is exact, and its program four times smaller."""
     problem, rng = clusters(), np.random.default_rng(0)
     first = [[1, -0.8, 0.1], [0.8, -0.7, -0.1], [-0.7, 0.6, 0.05], [-0.6, 0.9, -0.2]]
     both = [[0.3, 0.6, 0.4], [0.2, 0.5, 0.6]]

@@ -77,7 +77,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def opposed(settings: Settings) -> xr.Dataset:
-    """E1: the flow of `lj.counterexample` and its closed form, for two angles."""
+    """E1: the flow of `lj.counterexample` and its closed form, for two angles. An ordinary
+    solve, as neither neuron meets a kink."""
     ts = np.concatenate([[0.0], np.geomspace(0.1, settings.t1, 60)])
     solver = gf.solvers.Adaptive(rtol=settings.rtol, atol=settings.rtol)
     q, runs = np.asarray(lj.counterexample_square(ts)), []

@@ -130,7 +130,7 @@ def linear_flow(
         gf.GradientFlow(problem, clock="arc"),
         net,
         ts=np.linspace(0, settings.linear_length, 61),
-        solver=gf.solvers.Adaptive(rtol=1e-8),
+        solver=gf.solvers.ExactKinks(rtol=1e-8),
     )
     return net, traj
 

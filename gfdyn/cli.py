@@ -94,6 +94,10 @@ class Escape(Integration):
     """Saddle escape: the gradient flow of the full loss in escape coordinates, from a small
     initialisation to the plateau that follows the first one."""
 
+    samples: int | None = 50
+    """Number of samples, drawn at random where there are more; all if None."""
+    width: int = 16
+    """Neurons in each hidden layer."""
     localized: bool = False
     """Integrate the localized loss, and stop when the direction has converged."""
     settled: float = 1e-3

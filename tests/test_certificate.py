@@ -1,5 +1,6 @@
 """The certificate: small on smooth problems, large where a solver chatters."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,25 +34,59 @@ def test_small_on_kink_free_problems(kind, rtol):
 def test_large_where_the_solver_chatters():
     """Neurons that slide: the field's own dissipation is not what the trajectory loses."""
     problem, net = sliding()
-    traj = gf.solve(gf.GradientFlow(problem), net, t1=30.0, solver=tight(1e-4))
+    with pytest.warns(gf.CertificateWarning, match=r"use gf.solvers.ExactKinks\(\)"):
+        traj = gf.solve(gf.GradientFlow(problem), net, t1=30.0, solver=tight(1e-4))
     assert traj.certificate.energy_residual >= 1e-2
+    assert not traj.certificate.holds
     assert "the energy identity fails" in traj.summary()
     problem, net = all_active(3, noise=0.3)
     net = gf.nets.scaled_to_norm(net, 1.0)
     smooth = gf.solve(gf.GradientFlow(problem), net, t1=3.0, solver=tight(1e-4))
     assert "energy identity fails" not in smooth.summary()
+    assert smooth.certificate.holds and smooth.to_xarray().attrs["certificate_holds"] == 1
+
+
+@pytest.mark.parametrize(
+    "rtol, dtype, limit",
+    [
+        (1e-8, "float64", 1e-5),
+        (1e-6, "float64", 1e-3),
+        (1e-4, "float64", 1e-2),
+        (1e-7, "float32", 1e4 * 2.0**-23),
+    ],
+)
+def test_what_the_tolerance_promises(rtol, dtype, limit):
+    """1000 rtol: at most a per cent, and no less than what rounding leaves."""
+    problem, net = jax.tree.map(lambda a: a.astype(dtype), all_active(3, noise=0.3))
+    flow, solver = gf.GradientFlow(problem), gf.solvers.Adaptive(rtol=rtol)
+    certificate = gf.solve(flow, net, t1=0.1, ts=[0.1], solver=solver).certificate
+    np.testing.assert_allclose(float(certificate.residual_limit), limit, rtol=1e-6)
+    assert certificate.holds
+    bad = [2 * limit, float("nan")]
+    for residual in bad:
+        worse = eqx.tree_at(lambda c: c.energy_residual, certificate, residual)
+        assert not worse.holds
+
+
+def test_a_descent_is_told_to_take_shorter_steps():
+    problem, net = sliding()
+    traj = gf.descend(problem, net, 0.3, 50)
+    assert traj.certificate.residual_limit == 1e-3
+    assert not traj.certificate.holds
+    assert "lower the learning rate" in traj.summary()
 
 
 def test_drift_is_what_numpy_finds_over_the_saves():
     """On a chattering problem with a save at every step, both see the same drift."""
     problem, net = sliding()
-    traj = gf.solve(
-        gf.GradientFlow(problem),
-        net,
-        t1=10.0,
-        ts=gf.AcceptedSteps(4096),
-        solver=tight(1e-3),
-    )
+    with pytest.warns(gf.CertificateWarning):
+        traj = gf.solve(
+            gf.GradientFlow(problem),
+            net,
+            t1=10.0,
+            ts=gf.AcceptedSteps(4096),
+            solver=tight(1e-3),
+        )
     assert len(traj.ts) == int(traj.stats["num_steps"]) + 1
     w1, w2 = (np.asarray(w) for w in traj.net.weights)
     balance = (w2**2).sum(axis=1) - (w1**2).sum(axis=2)

@@ -93,8 +93,8 @@ class ExactKinks(AbstractSolver):
             which comes to rest where many kinks are all but parallel, is not.
         places: how many sites at kinks are then looked at together; 64 in networks of up to
             1024 gates, 128 in larger ones if None. Where more slide, `gf.solve` goes on
-            with four times as many, which compiles again; under `jax.jit` and `jax.vmap` it ends
-            in `RESULTS.crowded_kinks`.
+            with four times as many, which compiles again; under `jax.jit` and `jax.vmap` it
+            ends in `RESULTS.crowded_kinks`.
     """
 
     steps: Adaptive
@@ -177,8 +177,8 @@ class ExactKinks(AbstractSolver):
         return solver_state.gates if isinstance(solver_state, _KinkState) else None
 
     def with_more_places(self, solver_state: Any) -> "ExactKinks | None":
-        """The same solver with four times as many places for sites at kinks; None if all sites
-        have one."""
+        """The same solver with four times as many places for sites at kinks; None if all
+        sites have one."""
         sites = _num_sites(solver_state.gates)
         places = places_among(sites, self.places)
         if places >= sites:
