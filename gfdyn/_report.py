@@ -46,9 +46,10 @@ def report(traj: Trajectory) -> str:
 
 
 def figures(traj: Trajectory) -> dict[str, Figure]:
-    """The figures of a run, by name."""
+    """The figures of a run, by name; `overview` is the one to look at first."""
     dataset = traj.to_xarray()
     made = {
+        "overview": _overview(dataset),
         "loss": _single(plotting.loss, dataset),
         "escape_speed": _single(plotting.escape_speed, dataset),
         "conserved": _single(plotting.balance_drift, dataset),
@@ -64,6 +65,19 @@ def figures(traj: Trajectory) -> dict[str, Figure]:
         else:
             ax.set_axis_off()
     return made | {"singular_values": grid}
+
+
+def _overview(dataset: xr.Dataset) -> Figure:
+    """The loss, the escape speed, and the spectra of the first layer and of one behind it,
+    where the run changes most."""
+    later = dataset.sizes["layer"] // 2 + 1
+    panels: list[Callable[..., None]] = [plotting.loss, plotting.escape_speed]
+    panels += [partial(plotting.singular_values, layer=i) for i in sorted({1, later})]
+    figure = Figure(figsize=(3 * len(panels), 2.8), layout="constrained")
+    for draw, ax in zip(panels, figure.subplots(1, len(panels)), strict=True):
+        draw(ax, dataset)
+        plotting.zoom_on_change(ax, dataset)
+    return figure
 
 
 def _single(draw: Callable[..., None], dataset: xr.Dataset) -> Figure:

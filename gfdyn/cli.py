@@ -42,6 +42,7 @@ from .sweeps._settings import NUM_SAMPLES, DataName, LossName
 
 SolverName = Literal["adaptive", "exact"]
 _SOLVERS = {"adaptive": Adaptive, "exact": ExactKinks}
+_FULL_WIDTH = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,6 +99,8 @@ class Escape(Integration):
     """Number of samples, drawn at random where there are more; all if None."""
     width: int = 16
     """Neurons in each hidden layer."""
+    full: bool = False
+    """All samples at width 64, in place of --samples and --width."""
     localized: bool = False
     """Integrate the localized loss, and stop when the direction has converged."""
     settled: float = 1e-3
@@ -180,6 +183,8 @@ def run(command: Escape | Flow | Descend) -> int:
         The exit status: 1 if the solve failed, in which case what there is is written;
         with --strict 3 if it succeeded but its certificate does not hold.
     """
+    if isinstance(command, Escape) and command.full:
+        command = dataclasses.replace(command, samples=None, width=_FULL_WIDTH)
     problem, net = make_problem(command), make_net(command)
     name = type(command).__name__.lower()
     out = command.out / name

@@ -16,7 +16,8 @@ from gfdyn import cli
 
 
 SMALL = ["--depth", "3", "--width", "6", "--samples", "20", "--data", "teacher"]
-FIGURES = {"loss.png", "escape_speed.png", "conserved.png", "singular_values.png"}
+FIGURES = {"overview.png", "loss.png", "escape_speed.png", "conserved.png"}
+FIGURES |= {"singular_values.png"}
 VERSIONS = {"gfdyn", "jax", "jaxlib", "diffrax", "equinox", "optax", "numpy"}
 
 
