@@ -91,7 +91,9 @@ class Task(eqx.Module):
     stop: tuple[AbstractStop, ...]
     # How many events at kinks are kept; 0: neither they nor the gates
     num_kinks: int = eqx.field(static=True)
-    max_steps: int = eqx.field(static=True)
+    # The most steps to attempt, and a bound on it that the compiled loop has
+    max_steps: Count
+    loop_bound: int = eqx.field(static=True)
     loop_kind: str = eqx.field(static=True)
 
 
@@ -159,7 +161,7 @@ def advance(task: Task, progress: Progress, until: Count) -> Progress:
             unfinished,
             lambda p: _attempt(task, p),
             progress,
-            max_steps=task.max_steps,
+            max_steps=task.loop_bound,
             buffers=None if thinned else lambda p: buffers(p.saves),
             kind=task.loop_kind,  # pyright: ignore[reportArgumentType]
         )
@@ -196,7 +198,7 @@ def finish(task: Task, progress: Progress) -> tuple[Saves, Certificate]:
         progress.ledger,
         progress.state.dissipated,
         progress.counters.choices,
-        task.solver.rtol,
+        task.solver.tolerance,
     )
 
 

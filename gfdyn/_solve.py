@@ -97,7 +97,7 @@ def solve(
     if progress:
         task, state = _advance_with_bar(task, state)
     else:
-        task, state = _advance(task, state, jnp.asarray(max_steps, jnp.int32))
+        task, state = _advance(task, state, task.max_steps)
     trajectory = to_trajectory(task, state, record or {})
     if throw:
         trajectory = raise_unless_ok(trajectory)
@@ -155,7 +155,10 @@ def make_task(
     start = _scalar("t0", t0, dtype)
     end, saves = _times(start, t1, ts, bool(stop))
     stops = _numbers_as_arrays(stop, dtype)
-    return Task(flow, chosen, start, end, saves, stops, kinks, max_steps, kind)
+    most = jnp.asarray(max_steps, jnp.int32)
+    # The power of two above it, so that few other limits compile again.
+    bound = 1 << (max_steps - 1).bit_length()
+    return Task(flow, chosen, start, end, saves, stops, kinks, most, bound, kind)
 
 
 def _numbers_as_arrays(tree: Any, dtype: Any) -> Any:

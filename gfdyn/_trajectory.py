@@ -293,8 +293,8 @@ def doubt_of(traj: Trajectory) -> str | None:
         remedy = "these steps are too long for a flow; lower the learning rate"
     elif has_kinks and not int(traj.stats["num_crossings"] + traj.stats["num_slides"]):
         remedy = (
-            "a solver that is blind to kinks chatters along those that neurons slide on; "
-            "use gf.solvers.ExactKinks()"
+            "use gf.solvers.ExactKinks(), as along kinks that neurons slide on this solver "
+            "chatters; where none does, lower rtol"
         )
     else:
         remedy = "lower rtol"

@@ -195,8 +195,8 @@ class Troubled(gf.solvers.AbstractSolver):
     instant: Array
 
     @property
-    def rtol(self):
-        return self.steps.rtol
+    def tolerance(self):
+        return self.steps.tolerance
 
     def init(self, flow, state, dt0):
         return self.steps.init(flow, state, dt0)

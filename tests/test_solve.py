@@ -287,7 +287,8 @@ class TestArguments:
 
 class TestTransformations:
     def test_second_solve_does_not_compile(self):
-        """Other data, seed, scale and tolerance of the same shape: nothing is traced."""
+        """Other data, seed, scale, tolerance and most steps of the same shape: nothing is
+        traced."""
         traces = []
 
         class CountedLoss(gf.losses.AbstractLoss):
@@ -304,7 +305,7 @@ class TestTransformations:
             def margins(self, outputs, targets):
                 return gf.losses.squared.margins(outputs, targets)
 
-        def run(seed, scale, rtol, flow):
+        def run(seed, scale, rtol, flow, max_steps):
             data = gf.data.teacher(5, [3, 2, 1], key=jax.random.key(seed))
             problem = gf.Problem(data, CountedLoss())
             net = gf.nets.MLP([3, 2, 1], key=jax.random.key(seed + 1), scale=scale)
@@ -319,12 +320,13 @@ class TestTransformations:
                 record=record,
                 solver=gf.solvers.Adaptive(rtol=rtol),
                 stop=gf.stopping.RiskBelow(1e-3 * scale),
+                max_steps=max_steps,
             )
 
         for flow in (gf.GradientFlow, gf.EscapeFlow):
-            run(0, 0.1, 1e-4, flow)
+            run(0, 0.1, 1e-4, flow, 4000)
             first = len(traces)
-            run(1, 0.2, 1e-5, flow)
+            run(1, 0.2, 1e-5, flow, 4001)
             assert first > 0 and len(traces) == first
             traces.clear()
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
@@ -79,10 +78,9 @@ def coinciding_kinks(net: AbstractNet, x: Float[Array, "samples in"]) -> Coincid
     flat, unravel = ravel_pytree(net)
     gates = [_Probe(sigma) for sigma in net.activations]
 
-    # A constant of the compiled program, which need not draw it.
-    places = np.random.default_rng(0).normal(size=(_PLACES, flat.size))
-
-    def probe(place: Array) -> Array:
+    def probe(key: Array) -> Array:
+        # Drawn by the program, of which it would be most if it were a constant.
+        place = jax.random.uniform(key, flat.shape, flat.dtype, -1.0, 1.0)
         z = unravel(place).forward(x, gates)[1]
         kinked = [
             jnp.zeros_like(zl) if sigma.is_linear else zl
@@ -90,7 +88,8 @@ def coinciding_kinks(net: AbstractNet, x: Float[Array, "samples in"]) -> Coincid
         ]
         return in_one_row(kinked)
 
-    return _proportional(jax.lax.map(probe, jnp.asarray(places, flat.dtype)).T)
+    keys = jax.random.split(jax.random.key(0, impl="unsafe_rbg"), _PLACES)
+    return _proportional(jax.lax.map(probe, keys).T)
 
 
 class _Probe(eqx.Module):

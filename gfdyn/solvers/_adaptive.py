@@ -73,6 +73,11 @@ class Adaptive(AbstractSolver):
         self.icoeff = icoeff
         self.max_size = max_size
 
+    @property
+    def tolerance(self) -> float | Scalar:
+        """`rtol`, relative, per step."""
+        return self.rtol
+
     def init(
         self, flow: AbstractFlow, state: State, dt0: Scalar | None
     ) -> tuple["_AdaptiveState", Scalar]:

@@ -146,13 +146,12 @@ class Step(eqx.Module):
 
 
 class AbstractSolver(eqx.Module):
-    """Advances a flow's state by one step at a time.
+    """Advances a flow's state by one step at a time."""
 
-    Attributes:
-        rtol: the relative tolerance per step, by which the certificate is judged.
-    """
-
-    rtol: eqx.AbstractVar[float | Scalar]
+    @property
+    @abc.abstractmethod
+    def tolerance(self) -> float | Scalar:
+        """The relative tolerance per step, by which the certificate is judged."""
 
     @abc.abstractmethod
     def init(self, flow: AbstractFlow, state: State, dt0: Scalar | None) -> tuple:

@@ -132,8 +132,8 @@ class ExactKinks(AbstractSolver):
         self.places = places
 
     @property
-    def rtol(self) -> float | Scalar:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The relative tolerance per step."""
+    def tolerance(self) -> float | Scalar:
+        """`rtol`, relative, per step."""
         return self.steps.rtol
 
     def init(
