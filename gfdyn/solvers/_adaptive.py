@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool
 
 from .._tracing import is_concrete
 from ..flows import AbstractFlow, EscapeFlow, Field, State
+from ..kinks import nonzero
 from ..nets import AbstractNet
 from ._base import AbstractSolver, Scalar, Step
 
@@ -87,7 +88,7 @@ class Adaptive(AbstractSolver):
         dt0 = jax.lax.stop_gradient(dt0)
         field = _Coasting(flow, jnp.asarray(False))
         method_state = self.method.init(_TERM, 0.0 * dt0, dt0, state, field)
-        return _AdaptiveState(method_state, self.start_controller(dt0)), dt0
+        return _AdaptiveState(method_state, self.start_controller(flow, state, dt0)), dt0
 
     def first_size(self, flow: AbstractFlow, state: State, velocity: State) -> Scalar:
         """A step that moves θ by 1 %."""
@@ -157,13 +158,16 @@ class Adaptive(AbstractSolver):
         tolerance = _COASTING_FRACTION * jnp.asarray(self.rtol, state.dissipated.dtype)
         return flow.coasting_time(state.position, velocity, field, tolerance)
 
-    def start_controller(self, dt0: Scalar) -> Any:
+    def start_controller(
+        self, flow: AbstractFlow, state: State, dt0: Scalar
+    ) -> "ControllerState":
         """The state of the step size controller before the first step."""
         unit = jnp.ones_like(dt0)
-        _, state = self._controller.init(
+        _, sizes = self._controller.init(
             _TERM, 0.0 * dt0, dt0, unit, dt0, None, _no_field, self._error_order
         )
-        return state
+        energy = jnp.abs(flow.energy(jax.lax.stop_gradient(state.position)))
+        return ControllerState(sizes, jax.lax.stop_gradient(energy))
 
     def judge(
         self,
@@ -172,23 +176,26 @@ class Adaptive(AbstractSolver):
         start: State,
         end: State,
         size: Scalar,
-        controller_state: Any,
+        controller: "ControllerState",
         defined: Bool[Array, ""] | bool = True,
     ) -> "Verdict":
         """Whether a step is accepted, and the size of the next one, from its error."""
         zero = jnp.zeros_like(size)
         ratio = self.error_ratio(flow, error.position, start.position, end.position)
+        dissipation = self._dissipation_error(error, end, controller.energy)
+        ratio = jnp.maximum(ratio, dissipation)
         finite = _all_finite(end) & defined
         # A step into a region where the field is not defined shrinks as fast as allowed.
         ratio = jnp.where(finite & jnp.isfinite(ratio), ratio, 1e10)
-        accepted, begin, stop, _, controller_state, _ = self._controller.adapt_step_size(
-            zero, size, zero, zero, None, ratio, self._error_order, controller_state
+        accepted, begin, stop, _, sizes, _ = self._controller.adapt_step_size(
+            zero, size, zero, zero, None, ratio, self._error_order, controller.sizes
         )
         next_size = stop - begin
         if self.max_size is not None:
             next_size = jnp.minimum(next_size, self.max_size)
         next_size = jax.lax.stop_gradient(jnp.asarray(next_size))
-        return Verdict(jnp.asarray(accepted), finite, next_size, controller_state)
+        after = ControllerState(sizes, controller.energy)
+        return Verdict(jnp.asarray(accepted), finite, next_size, after)
 
     def follows_kinks(self, net: AbstractNet) -> bool:
         """No: to it each gate is the sign of its pre-activation."""
@@ -230,6 +237,13 @@ class Adaptive(AbstractSolver):
             rtol=0.0, atol=1.0, norm=jnp.abs, pcoeff=self.pcoeff, icoeff=self.icoeff
         )
 
+    def _dissipation_error(self, error: State, end: State, energy: Scalar) -> Scalar:
+        """The error of the dissipated energy, in units of what a step may make, so that the
+        certificate holds also where steps are long, as the direction of θ is held."""
+        wrong, dissipated = jax.lax.stop_gradient((error.dissipated, end.dissipated))
+        allowed = _DISSIPATION_FACTOR * self.rtol * (energy + dissipated)
+        return jnp.where(allowed > 0, jnp.abs(wrong) / nonzero(allowed), 0.0)
+
     def error_ratio(self, flow: AbstractFlow, error: Any, start: Any, end: Any) -> Scalar:
         """The largest error of a block of the position, in units of its tolerance."""
         errors, before = flow.error_blocks(error, start)
@@ -263,12 +277,19 @@ class Verdict(eqx.Module):
     accepted: Bool[Array, ""]
     finite: Bool[Array, ""]
     next_size: Scalar
-    controller: Any
+    controller: "ControllerState"
+
+
+class ControllerState(eqx.Module):
+    """Of the step size controller, and |E| where the solve began."""
+
+    sizes: Any
+    energy: Scalar
 
 
 class _AdaptiveState(eqx.Module):
     method: Any
-    controller: Any
+    controller: ControllerState
 
 
 class _Coasting(eqx.Module):
@@ -303,4 +324,7 @@ def _all_finite(state: State) -> Bool[Array, ""]:
 
 # The part of the tolerance that may be spent on holding a direction that hardly moves.
 _COASTING_FRACTION = 0.1
+# Relative to the energy, the error of what a step dissipates is held below so many times
+# the tolerance on θ.
+_DISSIPATION_FACTOR = 100.0
 _TERM = dfx.ODETerm(_velocity)  # pyright: ignore[reportArgumentType]

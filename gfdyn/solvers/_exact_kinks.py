@@ -30,7 +30,7 @@ from ..kinks import (
     zeros_at,
 )
 from ..nets import AbstractNet, norm
-from ._adaptive import Adaptive, Verdict
+from ._adaptive import Adaptive, ControllerState, Verdict
 from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Scalar, Step
 from ._located import to_first_event
@@ -153,7 +153,7 @@ class ExactKinks(AbstractSolver):
         if dt0 is None:
             dt0 = self.steps.first_size(flow, state, first.velocity)
         dt0 = jax.lax.stop_gradient(dt0)
-        controller = self.steps.start_controller(dt0)
+        controller = self.steps.start_controller(flow, state, dt0)
         start = _KinkState(
             controller,
             gates,
@@ -351,7 +351,7 @@ class ExactKinks(AbstractSolver):
 
 
 class _KinkState(eqx.Module):
-    controller: Any
+    controller: ControllerState
     gates: GateState
     lines: Lines
     # The motion where the next step starts, and how fast its multipliers change
