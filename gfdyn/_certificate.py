@@ -13,8 +13,8 @@ from .flows import AbstractFlow
 
 Scalar = Float[Array, ""]
 
-# The certificate holds while the energy residual is below so many times the tolerance, but
-# never above a per cent, and always below what steps chosen for θ alone leave of an energy.
+# The certificate holds while the energy residual is below so many times the tolerance; but
+# never above a per cent, and always below what no chattering solver comes down to.
 _RESIDUAL_PER_TOLERANCE = 1e3
 _STRICTEST, _LOOSEST = 2e-3, 1e-2
 

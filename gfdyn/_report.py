@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from . import diagnostics, plotting
@@ -60,8 +61,7 @@ def figures(traj: Trajectory) -> dict[str, Figure]:
     grid = Figure(figsize=(3.4 * columns, 2.6 * rows), layout="constrained")
     for layer, ax in enumerate(grid.subplots(rows, columns, squeeze=False).flat, 1):
         if layer <= depth:
-            plotting.singular_values(ax, dataset, layer)
-            plotting.zoom_on_change(ax, dataset)
+            _draw_zoomed(partial(plotting.singular_values, layer=layer), ax, dataset)
         else:
             ax.set_axis_off()
     return made | {"singular_values": grid}
@@ -75,14 +75,16 @@ def _overview(dataset: xr.Dataset) -> Figure:
     panels += [partial(plotting.singular_values, layer=i) for i in sorted({1, later})]
     figure = Figure(figsize=(3 * len(panels), 2.8), layout="constrained")
     for draw, ax in zip(panels, figure.subplots(1, len(panels)), strict=True):
-        draw(ax, dataset)
-        plotting.zoom_on_change(ax, dataset)
+        _draw_zoomed(draw, ax, dataset)
     return figure
 
 
 def _single(draw: Callable[..., None], dataset: xr.Dataset) -> Figure:
     figure = Figure(figsize=(5, 3.4), layout="constrained")
-    ax = figure.subplots()
+    _draw_zoomed(draw, figure.subplots(), dataset)
+    return figure
+
+
+def _draw_zoomed(draw: Callable[..., None], ax: Axes, dataset: xr.Dataset) -> None:
     draw(ax, dataset)
     plotting.zoom_on_change(ax, dataset)
-    return figure

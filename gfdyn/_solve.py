@@ -17,7 +17,7 @@ from ._integrate import Counters, Progress, Task, advance, begin, finish
 from ._kinks import Kinks, read_log, written_events
 from ._results import RESULTS, choose, is_ok
 from ._saving import AcceptedSteps, Saves
-from ._tracing import is_concrete
+from ._tracing import is_concrete, is_single
 from ._trajectory import (
     Measure,
     Trajectory,
@@ -101,9 +101,9 @@ def solve(
     trajectory = to_trajectory(task, state, record or {})
     if throw:
         trajectory = raise_unless_ok(trajectory)
-    single = is_concrete(trajectory.final_time) and trajectory.final_time.ndim == 0
-    if single and is_ok(trajectory.result) and (doubt := doubt_of(trajectory)):
-        warnings.warn(doubt, CertificateWarning, stacklevel=2)
+    if is_single(trajectory.final_time) and is_ok(trajectory.result):
+        if doubt := doubt_of(trajectory):
+            warnings.warn(doubt, CertificateWarning, stacklevel=2)
     return trajectory
 
 
@@ -248,8 +248,7 @@ def _advance(task: Task, state: Progress, until: Array) -> tuple[Task, Progress]
     while True:
         state = advance(task, state, until)
         crowded = state.result == RESULTS.crowded_kinks
-        single = is_concrete(crowded) and crowded.ndim == 0
-        if not (single and crowded and isinstance(task.solver, ExactKinks)):
+        if not (is_single(crowded) and crowded and isinstance(task.solver, ExactKinks)):
             return task, state
         solver = task.solver.with_more_places(state.solver_state)
         if solver is None:
@@ -287,7 +286,7 @@ def _advance_with_bar(task: Task, state: Progress) -> tuple[Task, Progress]:
 def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:
     """The trajectory of a finished solve, with its records."""
     saves, certificate = finish(task, state)
-    single = is_concrete(saves.count) and saves.count.ndim == 0
+    single = is_single(saves.count)
     if single:
         saves = _written(saves)
     kinks = _read_kinks(task, state, saves, single)

@@ -288,10 +288,11 @@ def doubt_of(traj: Trajectory) -> str | None:
     if traj.certificate.holds:
         return None
     residual, limit = traj.certificate.energy_residual, traj.certificate.residual_limit
-    has_kinks = any(not sigma.is_linear for sigma in traj.final.activations)
     if traj.checkpoint is not None:
         remedy = "these steps are too long for a flow; lower the learning rate"
-    elif has_kinks and not int(traj.stats["num_crossings"] + traj.stats["num_slides"]):
+    elif traj.final.has_kinks and not (
+        traj.stats["num_crossings"] or traj.stats["num_slides"]
+    ):
         remedy = (
             "use gf.solvers.ExactKinks(), as along kinks that neurons slide on this solver "
             "chatters; where none does, lower rtol"

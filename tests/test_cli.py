@@ -16,8 +16,10 @@ from gfdyn import cli
 
 
 SMALL = ["--depth", "3", "--width", "6", "--samples", "20", "--data", "teacher"]
-FIGURES = {"overview.png", "loss.png", "escape_speed.png", "conserved.png"}
-FIGURES |= {"singular_values.png"}
+FIGURES = {
+    f"{name}.png"
+    for name in ("overview", "loss", "escape_speed", "conserved", "singular_values")
+}
 VERSIONS = {"gfdyn", "jax", "jaxlib", "diffrax", "equinox", "optax", "numpy"}
 
 

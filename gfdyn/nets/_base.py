@@ -26,6 +26,11 @@ class AbstractNet(eqx.Module):
         """The activation of each hidden layer."""
 
     @property
+    def has_kinks(self) -> bool:
+        """Whether any activation bends."""
+        return not all(sigma.is_linear for sigma in self.activations)
+
+    @property
     @abc.abstractmethod
     def weights(self) -> tuple[Float[Array, "*stack _ _"], ...]:
         """The weight matrices W_1 … W_L of the layers, the last one the output: all weights

@@ -140,7 +140,7 @@ class ExactKinks(AbstractSolver):
         self, flow: AbstractFlow, state: State, dt0: Scalar | None
     ) -> tuple[Any, Scalar]:
         """The gates as they are at the start, none frozen."""
-        if _is_smooth(flow.point(state.position)):
+        if not flow.point(state.position).has_kinks:
             return self.steps.init(flow, state, dt0)
         gates = live_gates(flow, state.position)
         x = flow.problem.data.x
@@ -170,7 +170,7 @@ class ExactKinks(AbstractSolver):
 
     def follows_kinks(self, net: AbstractNet) -> bool:
         """Whether the network has kinks."""
-        return not _is_smooth(net)
+        return net.has_kinks
 
     def gates_of(self, solver_state: Any) -> GateState | None:
         """The gates from where the next step starts; None for a linear network."""
@@ -202,7 +202,7 @@ class ExactKinks(AbstractSolver):
     ) -> Step:
         """A step under fixed gates, and what the kinks that it meets make of it."""
         net = flow.point(state.position)
-        if _is_smooth(net):
+        if not net.has_kinks:
             return self.steps.step(flow, state, size, solver_state)
         before: _KinkState = solver_state
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
@@ -431,7 +431,3 @@ def _num_sites(gates: GateState) -> int:
 
 def _is_small(gates: GateState) -> bool:
     return _num_sites(gates) <= _SMALL_NETWORK
-
-
-def _is_smooth(net: AbstractNet) -> bool:
-    return all(sigma.is_linear for sigma in net.activations)

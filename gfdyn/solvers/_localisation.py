@@ -63,6 +63,4 @@ def outcome_of_cut(span: Span, arrival: Arrival, settled: Settled) -> Outcome:
         stranded=nowhere(span.gates),
         cost=1 + settled.cost + _SEARCH_COST,
         others=no_alternative(settled.gates),
-        verified=jnp.asarray(True),
-        fits=jnp.asarray(True),
     )

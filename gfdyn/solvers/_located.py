@@ -122,8 +122,6 @@ def step_without_events(span: Span) -> Outcome:
         stranded=nowhere(gates),
         cost=jnp.zeros_like(span.size),
         others=no_alternative(gates),
-        verified=jnp.asarray(True),
-        fits=jnp.asarray(True),
     )
 
 

@@ -75,9 +75,9 @@ class Outcome(eqx.Module):
     # States as right as those after, where the flow is not unique; whether these are
     # verified
     others: States
-    verified: Bool[Array, ""]
+    verified: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
     # Whether there were places for all sites that slide
-    fits: Bool[Array, ""]
+    fits: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
 
 
 class KinkedPath(eqx.Module):
