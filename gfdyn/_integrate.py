@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ._certificate import Certificate, Ledger, close_ledger, open_ledger, update_ledger
 from ._kinks import KinkLog, log_step, open_log
+from ._lanes import lanes_in_turn
 from ._results import RESULTS, choose
 from ._saving import (
     AcceptedSteps,
@@ -149,8 +150,17 @@ def _as_array(leaf: Any) -> Any:
 
 @eqx.filter_jit
 def advance(task: Task, progress: Progress, until: Count) -> Progress:
-    """Step on until the end, or until this many steps were attempted in all."""
+    """Step on until the end, or until this many steps were attempted in all.
 
+    On a CPU, lanes under `vmap` that follow kinks run in turn.
+    """
+    branching = task.solver.follows_kinks(task.flow.point(progress.state.position))
+    if branching and jax.default_backend() == "cpu":
+        return lanes_in_turn(_advance, task.loop_kind)(task, progress, until)
+    return _advance(task, progress, until)
+
+
+def _advance(task: Task, progress: Progress, until: Count) -> Progress:
     def unfinished(p: Progress) -> Array:
         return ~p.done & (p.counters.accepted + p.counters.rejected < until)
 

@@ -56,6 +56,9 @@ def solve(
 ) -> Trajectory:
     r"""Integrate $d\theta/dt = -\nabla R(\theta)$ from a net, in the flow's clock.
 
+    Under `jax.vmap` lanes that follow kinks run in turn on a CPU, where they would take
+    both branches of all that they decide side by side.
+
     Main arguments:
         flow: what to integrate: `GradientFlow(problem)` or `EscapeFlow(problem)`.
         net: where it starts.

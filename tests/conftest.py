@@ -7,6 +7,7 @@ import jaxtyping
 import pytest
 
 import gfdyn as gf
+from gfdyn.sweeps._programs import make_room
 
 
 def _on_cores_of_its_own() -> None:
@@ -45,6 +46,12 @@ def _fresh_caches():
     """Programs of finished files are dropped: too many crash XLA's CPU compiler."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def _room_for_programs():
+    """Those of one long file may be too many as well."""
+    make_room()
 
 
 @pytest.fixture

@@ -83,6 +83,7 @@ ORDER = (
     "_certificate",
     "_saving",
     "_kinks",
+    "_lanes",
     "_integrate",
     "_labelling",
     "_rates",
