@@ -97,3 +97,57 @@ def test_sweeps(tmp_path):
     rates = row["points_per_second"]
     assert set(rates) == {"1", "2"} and min(rates.values()) > 0
     assert row["ratio"] == pytest.approx(rates["2"] / rates["1"])
+
+
+@pytest.mark.slow
+def test_gpu(tmp_path):
+    """On the processor; its ratios are those of the times that it tells."""
+    report = smoke("gpu", tmp_path)
+    for row in report["field"]:
+        for rates in (row["highest"], row["default"]):
+            assert 0 < rates["part"] == pytest.approx(rates["field"] / rates["ceiling"])
+    for row in report["steps"]:
+        exact, adaptive = row["ExactKinks"], row["Adaptive"]
+        assert row["ratio"] == pytest.approx(exact["seconds"] / adaptive["seconds"])
+        assert exact["kernels"] > adaptive["kernels"] > 10
+        assert exact["evaluations"] >= adaptive["evaluations"] >= 6
+    for row in report["ensembles"]:
+        each = row["seconds_each"]
+        assert row["faster"] == pytest.approx(each["one by one"] / each["together"])
+    assert report["escape"][0]["seconds"] > 0
+
+
+def test_kernels_are_counted():
+    """A fusion is one, of all that run in loops and branches; bookkeeping is none."""
+    program = """
+HloModule m
+
+%fused (p: f32[2]) -> f32[2] {
+  %p = f32[2]{0} parameter(0)
+  %a = f32[2]{0} add(%p, %p)
+  ROOT %m = f32[2]{0} multiply(%a, %a)
+}
+
+%body (s: (f32[2])) -> (f32[2]) {
+  %s = (f32[2]{0}) parameter(0)
+  %x = f32[2]{0} get-tuple-element(%s), index=0
+  %f = f32[2]{0} fusion(%x), kind=kLoop, calls=%fused
+  %c = f32[2]{0} copy(%f)
+  ROOT %t = (f32[2]{0}) tuple(%c)
+}
+
+%condition (s: (f32[2])) -> pred[] {
+  %s.1 = (f32[2]{0}) parameter(0)
+  ROOT %k = pred[] constant(false)
+}
+
+ENTRY %main (p: f32[2]) -> (f32[2]) {
+  %p.1 = f32[2]{0} parameter(0)
+  %d = f32[2]{0} negate(%p.1)
+  %t.1 = (f32[2]{0}) tuple(%d)
+  ROOT %w = (f32[2]{0}) while(%t.1), condition=%condition, body=%body
+}
+"""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        assert import_module("_kernels").num_kernels(program) == 3
