@@ -1,5 +1,6 @@
 """The one entry point: integrate a flow from a net."""
 
+import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,9 @@ from .stopping import AbstractStop
 
 # Attempts between two looks at the keyboard and the progress bar.
 _PORTION = 20
+# Saves by default, and the most memory that their nets may take, in bytes.
 _DEFAULT_SAVES = 101
+_SAVES_MEMORY = 1e9
 
 
 def solve(
@@ -64,8 +67,9 @@ def solve(
         net: where it starts.
         t1: where it ends, in the flow's clock; `inf` if a stop condition ends it. The
             last save time if None.
-        ts: save times, or `AcceptedSteps(capacity)`. If None, 101 equal ones, or
-            accepted steps where t1 is infinite.
+        ts: save times, or `AcceptedSteps(capacity)`. If None, 101 equal ones, or 256
+            accepted steps where t1 is infinite; fewer of networks of which so many take
+            over 1 GB.
         record: quantities to measure at the saves, `{name: function(problem, net)}`.
         kinks: how many events at kinks to keep, and with them the gates at the saves;
             0 for neither.
@@ -156,7 +160,7 @@ def make_task(
     # Tolerances and thresholds are arguments of the compiled solve, not part of it.
     chosen = _numbers_as_arrays(chosen, dtype)
     start = _scalar("t0", t0, dtype)
-    end, saves = _times(start, t1, ts, bool(stop))
+    end, saves = _times(start, t1, ts, bool(stop), _affordable(net))
     stops = _numbers_as_arrays(stop, dtype)
     most = jnp.asarray(max_steps, jnp.int32)
     # The power of two above it, so that few other limits compile again.
@@ -171,9 +175,9 @@ def _numbers_as_arrays(tree: Any, dtype: Any) -> Any:
 
 
 def _times(
-    t0: Array, t1: ArrayLike | None, ts: Any, stops: bool
+    t0: Array, t1: ArrayLike | None, ts: Any, stops: bool, affordable: int
 ) -> tuple[Array, Array | AcceptedSteps]:
-    """The end of the solve and its save times."""
+    """The end of the solve and its save times; by default no more than are affordable."""
     dtype = t0.dtype
     if t1 is None:
         if ts is None or isinstance(ts, AcceptedSteps):
@@ -190,9 +194,12 @@ def _times(
                 "t1=inf never ends; give a stop condition of gf.stopping as well."
             )
     if isinstance(ts, AcceptedSteps) or (ts is None and infinite):
-        return end, ts if ts is not None else AcceptedSteps()
+        if ts is not None:
+            return end, ts
+        default = AcceptedSteps()
+        return end, AcceptedSteps(min(default.capacity, affordable // 2 * 2))
     if ts is None:
-        return end, _evenly_spaced(t0, end)
+        return end, _evenly_spaced(t0, end, min(_DEFAULT_SAVES, affordable))
     saves = _save_times(ts, dtype)
     if is_concrete(saves, end, t0):
         times = np.asarray(saves)
@@ -204,9 +211,16 @@ def _times(
     return end, saves
 
 
-@jax.jit
-def _evenly_spaced(t0: Array, end: Array) -> Array:
-    fractions = jnp.linspace(0, 1, _DEFAULT_SAVES, dtype=end.dtype)
+def _affordable(net: AbstractNet) -> int:
+    """How many nets there is memory for, 4 at least."""
+    arrays = filter(eqx.is_array, jax.tree.leaves(net))
+    size = sum(w.size * w.dtype.itemsize for w in arrays)
+    return max(4, int(_SAVES_MEMORY / size))
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _evenly_spaced(t0: Array, end: Array, saves: int) -> Array:
+    fractions = jnp.linspace(0, 1, saves, dtype=end.dtype)
     return (t0 + (end - t0) * fractions).at[-1].set(end)
 
 

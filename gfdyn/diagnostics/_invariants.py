@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from .._problem import Problem
 from ..nets import AbstractNet, Dag, FrozenGate, Invariant
@@ -148,8 +148,7 @@ def signatures(
         if m.form == "full":
             return jnp.zeros(len(m.incoming), int)
         side = at_units(m, sides)
-        alike = jnp.all(side[:, :, None] == side[:, None, :], axis=0)
-        alike &= jnp.all(side != 0, axis=0)[:, None]
+        alike = equal_columns(side) & jnp.all(side != 0, axis=0)[:, None]
         return jnp.argmax(alike | jnp.eye(len(alike), dtype=bool), axis=1)
 
     return {m.name: classes(m) for m in net.conserved() if m.form in ("full", "blocks")}
@@ -267,3 +266,8 @@ def at_units(invariant: Invariant, sites: Any) -> Shaped[Array, "rows units"]:
     if invariant.units is not None:
         values = values[:, jnp.asarray(invariant.units)]
     return values.reshape(-1, len(invariant.incoming))
+
+
+def equal_columns(rows: Shaped[Array, "rows units"]) -> Bool[Array, "units units"]:
+    """Whether two columns agree in every row; in memory for some arrays like `rows`."""
+    return jax.lax.map(lambda column: jnp.all(rows == column[:, None], axis=0), rows.T)

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..._problem import Problem
 from ...diagnostics import signatures
-from ...diagnostics._invariants import at_units
+from ...diagnostics._invariants import at_units, equal_columns
 from ...nets import AbstractNet
 from ._version import PatternVersion, check_version
 
@@ -37,7 +37,7 @@ def same_patterns(
     matrices = [m for m in net.conserved() if m.form in ("full", "blocks")]
     if version == "corrected" and gates is None:
         classes = signatures(problem, net)
-        return {m.name: _equal(classes[m.name][None]) for m in matrices}
+        return {m.name: equal_columns(classes[m.name][None]) for m in matrices}
     sites: Any = gates
     if version == "second":
         z = net.preactivations(problem.data.x)
@@ -45,11 +45,6 @@ def same_patterns(
     return {
         m.name: jnp.ones((len(m.incoming),) * 2, bool)
         if version == "first" or m.form == "full"
-        else _equal(at_units(m, sites))
+        else equal_columns(at_units(m, sites))
         for m in matrices
     }
-
-
-def _equal(rows: Array) -> Bool[Array, "units units"]:
-    """Whether two columns agree in every row."""
-    return jnp.all(rows[:, :, None] == rows[:, None, :], axis=0)
