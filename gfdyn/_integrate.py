@@ -362,6 +362,8 @@ def _check_stops(
     size = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
     fall = jnp.maximum(state.dissipated - p.state.dissipated, 0.0)
     seen = Observation(
+        problem=task.flow.problem,
+        net=task.flow.net(state.position),
         initial_risk=p.ledger.initial_risk,
         risk=ledger.risk,
         log_radius=task.flow.log_radius(state.position),

@@ -120,7 +120,8 @@ def check_fit(problem: Problem, net: AbstractNet) -> None:
     if not isinstance(net, AbstractNet):
         raise TypeError(
             f"net must be a network of gf.nets, got {type(net).__name__}; build one with "
-            "gf.nets.MLP(widths, key=...) or gf.nets.MLP.from_weights([...])."
+            "gf.nets.MLP(widths, key=...) or gf.nets.MLP.from_weights([...]), or wrap an "
+            "Equinox module: gf.nets.wrap(model)."
         )
     x, y = problem.data.x, problem.data.y
     for name, ours, theirs in (

@@ -43,6 +43,7 @@ def _known_classes() -> dict[str, type]:
         losses.Linear,
         losses.Logistic,
         losses.Squared,
+        losses.Weighted,
         Certificate,
         DescentState,
         Kinks,

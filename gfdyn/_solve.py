@@ -29,8 +29,8 @@ from ._trajectory import (
 )
 from .flows import AbstractFlow
 from .nets import AbstractNet
-from .solvers import AbstractSolver, ExactKinks
-from .stopping import AbstractStop
+from .solvers import AbstractSolver, Adaptive, ExactKinks
+from .stopping import AbstractStop, name_of
 
 
 # Attempts between two looks at the keyboard and the progress bar.
@@ -73,7 +73,8 @@ def solve(
         record: quantities to measure at the saves, `{name: function(problem, net)}`.
         kinks: how many events at kinks to keep, and with them the gates at the saves;
             0 for neither.
-        solver: how to integrate; `gf.solvers.ExactKinks()` if None.
+        solver: how to integrate; `gf.solvers.ExactKinks()` if None, or for a model
+            that was wrapped as it is `gf.solvers.Adaptive()`.
 
     Other arguments:
         stop: conditions of `gf.stopping` that end the solve before t1, with the step in
@@ -133,12 +134,15 @@ def make_task(
             "wrap the problem as gf.GradientFlow(problem)."
         )
     flow.check(net)
-    chosen = ExactKinks() if solver is None else solver
+    chosen = solver
+    if chosen is None:
+        chosen = ExactKinks() if net.knows_kinks else Adaptive()
     if not isinstance(chosen, AbstractSolver):
         raise TypeError(
             f"solver must be one of gf.solvers, got {chosen!r}; a diffrax solver goes "
             "in gf.solvers.Adaptive(method=...)."
         )
+    chosen.check(net)
     if kinks < 0:
         raise ValueError(f"kinks={kinks} must be 0 or more events.")
     if kinks and not chosen.follows_kinks(net):
@@ -149,7 +153,10 @@ def make_task(
     stop = (stop,) if isinstance(stop, AbstractStop) else tuple(stop)
     for condition in stop:
         if not isinstance(condition, AbstractStop):
-            raise TypeError(f"stop holds {condition!r}; use conditions of gf.stopping.")
+            raise TypeError(
+                f"stop holds {condition!r}; use conditions of gf.stopping, for a function "
+                "of yours gf.stopping.When(function)."
+            )
     if max_steps < 1:
         raise ValueError(f"max_steps={max_steps} must be 1 or more.")
     if derivatives not in ("reverse", "forward"):
@@ -327,7 +334,7 @@ def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) ->
         result=state.result,
         stop_index=state.met,
         certificate=certificate,
-        stop_names=tuple(type(condition).__name__ for condition in task.stop),
+        stop_names=tuple(map(name_of, task.stop)),
         kinks=kinks,
     )
 

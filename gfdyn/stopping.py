@@ -8,26 +8,41 @@ solve to a fixed time, and take dt/dp = −(∂R/∂p)/(∂R/∂t) of a risk tha
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from ._problem import Problem
+from .nets import AbstractNet
 
 
 Scalar = Float[Array, ""]
 
 
 class Observation(eqx.Module):
-    """What stop conditions see after each accepted step."""
+    """What stop conditions see after each accepted step.
 
+    Attributes:
+        problem: data and loss.
+        net: θ; its arrays underflow where ‖θ‖ does.
+        initial_risk: what `risk` was at the start.
+        risk: as the flow has it: with its penalty, or localized.
+        log_radius: log r, r = ‖θ‖/√L.
+        size: the length of the step in the flow's clock.
+        fall_rate: the mean of −d risk/dτ over the step.
+        slope: sqrt(−dE/dτ), the mean over the step: the gradient norm in the flow's clock.
+    """
+
+    problem: Problem
+    net: AbstractNet
     initial_risk: Scalar
     risk: Scalar
     log_radius: Scalar
-    # The length of the step, and the mean of −d risk/dτ over it.
     size: Scalar
     fall_rate: Scalar
-    # sqrt(−dE/dτ), the mean over the step: the gradient norm in the flow's clock.
     slope: Scalar
 
 
@@ -69,6 +84,54 @@ class RadiusAbove(AbstractStop):
     def update(self, memory: None, seen: Observation) -> tuple[None, Bool[Array, ""]]:
         """r ≥ value."""
         return memory, seen.log_radius >= jnp.log(self.value)
+
+
+class When(AbstractStop):
+    """What a function of one's own says of the problem and the net.
+
+    Args:
+        function: `function(problem, net)`, jittable. True, or a number of 0 or below, ends
+            the solve. The same one each time, for another one compiles anew.
+        name: for `traj.stopped_by`; that of the function if None.
+
+    Example:
+        `gf.stopping.When(lambda problem, net: 0.1 - gf.nets.norm(net.weights[0]))` ends
+        once ‖W_1‖ has grown to 0.1.
+    """
+
+    function: Callable[[Problem, AbstractNet], ArrayLike] = eqx.field(static=True)
+    name: str | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        if not callable(self.function):
+            raise TypeError(
+                f"function must be callable, function(problem, net), got {self.function!r}."
+            )
+
+    def init(self, dtype: Any) -> None:
+        """Nothing to remember."""
+        del dtype
+
+    def update(self, memory: None, seen: Observation) -> tuple[None, Bool[Array, ""]]:
+        """What the function says.
+
+        Raises:
+            TypeError: unless that is a boolean or a number.
+        """
+        said = jnp.asarray(self.function(seen.problem, seen.net))
+        if said.shape or not (said.dtype == bool or jnp.issubdtype(said.dtype, jnp.number)):
+            raise TypeError(
+                f"{name_of(self)} must return one boolean, or one number, 0 or below to "
+                f"end the solve; it returned {said.dtype} of shape {said.shape}."
+            )
+        return memory, said if said.dtype == bool else said <= 0
+
+
+def name_of(condition: AbstractStop) -> str:
+    """What `traj.stopped_by` calls a condition: its kind, or what its user calls it."""
+    if isinstance(condition, When):
+        return condition.name or getattr(condition.function, "__name__", "When")
+    return type(condition).__name__
 
 
 class GradientBelow(AbstractStop):

@@ -104,6 +104,10 @@ class BiasedNet(gf.nets.AbstractNet):
     last: Array
 
     @property
+    def knows_kinks(self):
+        return True
+
+    @property
     def activations(self):
         return (gf.nets.relu(),)
 

@@ -156,6 +156,53 @@ class TestStops:
         assert traj.result == gf.RESULTS.successful and traj.stopped_by is None
 
 
+def small_risk(problem, net):
+    return problem.risk(net) <= 1e-3
+
+
+class TestWhen:
+    """A stop of one's own sees the problem and the net."""
+
+    def test_ends_as_the_condition_that_it_writes_out(self, smooth):
+        problem, net = smooth
+        flow = gf.GradientFlow(problem)
+        own = gf.stopping.When(small_risk)
+        ends = [
+            gf.solve(flow, net, t1=float("inf"), stop=stop)
+            for stop in (gf.stopping.RiskBelow(1e-3), own)
+        ]
+        assert ends[0].final_time == ends[1].final_time
+        assert [t.stopped_by for t in ends] == ["RiskBelow", "small_risk"]
+
+    def test_of_a_number_and_by_name(self, smooth):
+        """Ends in the step in which it has come to 0, of θ itself where θ is in parts."""
+        problem, net = smooth
+        half = 0.5 * float(problem.risk(net))
+
+        def above(problem, net):
+            return problem.risk(net) - half
+
+        stop = gf.stopping.When(above, name="fallen by half")
+        traj = gf.solve(gf.EscapeFlow(problem), net, t1=float("inf"), stop=stop)
+        assert traj.stopped_by == "fallen by half"
+        risks = [float(problem.risk(rows(traj.net, i))) for i in range(len(traj.ts))]
+        assert risks[-1] <= half < min(risks[:-1])
+
+    @pytest.mark.parametrize("said", [jnp.ones(2), jnp.zeros((1,), bool)])
+    def test_of_what_is_no_answer(self, smooth, said):
+        problem, net = smooth
+        stop = gf.stopping.When(lambda problem, net: said, name="mine")
+        with pytest.raises(TypeError, match="mine must return one boolean, or one number"):
+            gf.solve(gf.GradientFlow(problem), net, t1=1.0, stop=stop)
+
+    def test_arguments(self, smooth, unhooked):
+        problem, net = smooth
+        with pytest.raises(TypeError, match="function must be callable"):
+            gf.stopping.When(1.0)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(TypeError, match=r"gf\.stopping\.When\(function\)"):
+            gf.solve(gf.GradientFlow(problem), net, t1=1.0, stop=[small_risk])  # pyright: ignore[reportArgumentType]
+
+
 class TestFailures:
     """Each ends with a result of its own, and keeps what was computed."""
 

@@ -395,6 +395,10 @@ class Foreign(gf.nets.AbstractNet):
     matrix: jax.Array
 
     @property
+    def knows_kinks(self):
+        return True
+
+    @property
     def activations(self) -> tuple:
         return ()
 

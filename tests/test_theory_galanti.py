@@ -83,6 +83,10 @@ class TiedNet(gf.nets.AbstractNet):
         return self.tied, self.last
 
     @property
+    def knows_kinks(self):
+        return True
+
+    @property
     def degree(self):
         return 3
 
@@ -186,6 +190,10 @@ class SmoothNet(gf.nets.AbstractNet):
     @property
     def weights(self):
         return self.matrices
+
+    @property
+    def knows_kinks(self):
+        return False
 
     @property
     def degree(self):

@@ -76,9 +76,16 @@ def minimum_norm_subgradient(
 
     Raises:
         TypeError: if `net` is no gfdyn network.
-        ValueError: unless 0 ≤ tolerance < 1, or if net and problem do not fit.
+        ValueError: unless 0 ≤ tolerance < 1, if net and problem do not fit, or for a
+            wrapped model, which does not tell where it bends.
     """
     check_fit(problem, net)
+    if not net.knows_kinks:
+        raise ValueError(
+            f"net is a {type(net).__name__} that does not tell where it bends, so that "
+            "there is no telling its subdifferential; use gf.diagnostics.gradient_norm "
+            "where it is smooth."
+        )
     if not 0 <= tolerance < 1:
         raise ValueError(
             f"tolerance={tolerance} must be at least 0 and below 1, relative to a unit's "

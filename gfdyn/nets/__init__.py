@@ -36,6 +36,7 @@ from ._connections import (
     Identity as Identity,
 )
 from ._dag import Dag as Dag
+from ._from_layers import from_torch as from_torch
 from ._initialisation import (
     balanced as balanced,
     dominated as dominated,
@@ -56,3 +57,4 @@ from ._mlp import MLP as MLP
 from ._statistics import normalised_by as normalised_by
 from ._weight_mask import weight_mask as weight_mask
 from ._weight_normalised import WeightNormalised as WeightNormalised
+from ._wrapped import Wrapped as Wrapped, wrap as wrap

@@ -32,6 +32,11 @@ class AbstractNet(eqx.Module):
 
     @property
     @abc.abstractmethod
+    def knows_kinks(self) -> bool:
+        """Whether it bends nowhere but where an activation does."""
+
+    @property
+    @abc.abstractmethod
     def weights(self) -> tuple[Float[Array, "*stack _ _"], ...]:
         """The weight matrices W_1 … W_L of the layers, the last one the output: all weights
         into each unit as a row, (n_l, n_{l-1}); of convolutions into each channel."""

@@ -142,6 +142,11 @@ class Dag(AbstractNet):
         return self._matrices(self.edge_weights)
 
     @property
+    def knows_kinks(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
     def degree(self) -> int | None:
         """The number of trained weights on every path, None if it is not the same."""
         trained = {

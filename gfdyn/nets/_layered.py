@@ -154,6 +154,11 @@ class LayeredNet(AbstractNet):
         return tuple(layer.weight for layer in self.layers if layer.is_trained)
 
     @property
+    def knows_kinks(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
     def degree(self) -> int | None:
         """The number of trained weights on every path, None if it is not the same."""
         degrees: list[int] = [0]

@@ -91,6 +91,11 @@ class MLP(AbstractNet):
         return self.hidden_activations
 
     @property
+    def knows_kinks(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
     def degree(self) -> int:
         """L, the number of weight matrices."""
         return len(self.matrices)

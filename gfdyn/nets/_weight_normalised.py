@@ -42,6 +42,11 @@ class WeightNormalised(AbstractNet):
         return self.mlp.weights
 
     @property
+    def knows_kinks(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
     def degree(self) -> None:
         """None: the norms have no effect."""
 

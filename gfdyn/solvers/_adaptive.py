@@ -79,6 +79,9 @@ class Adaptive(AbstractSolver):
         """`rtol`, relative, per step."""
         return self.rtol
 
+    def check(self, net: AbstractNet) -> None:
+        """Any network will do."""
+
     def init(
         self, flow: AbstractFlow, state: State, dt0: Scalar | None
     ) -> tuple["_AdaptiveState", Scalar]:

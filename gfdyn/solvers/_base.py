@@ -154,6 +154,14 @@ class AbstractSolver(eqx.Module):
         """The relative tolerance per step, by which the certificate is judged."""
 
     @abc.abstractmethod
+    def check(self, net: AbstractNet) -> None:
+        """Raise where it cannot integrate such a network.
+
+        Raises:
+            ValueError: saying what can.
+        """
+
+    @abc.abstractmethod
     def init(self, flow: AbstractFlow, state: State, dt0: Scalar | None) -> tuple:
         """The solver's own state, and the size of the first step to try."""
 

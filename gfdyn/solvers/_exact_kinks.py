@@ -136,6 +136,19 @@ class ExactKinks(AbstractSolver):
         """`rtol`, relative, per step."""
         return self.steps.rtol
 
+    def check(self, net: AbstractNet) -> None:
+        """Raise unless the network tells where it bends.
+
+        Raises:
+            ValueError: for one that was wrapped as it is.
+        """
+        if not net.knows_kinks:
+            raise ValueError(
+                "ExactKinks does not see where a wrapped model bends; use "
+                "gf.solvers.Adaptive(), exact where it is smooth, or build the network "
+                "with gf.nets.MLP or gf.nets.sequential."
+            )
+
     def init(
         self, flow: AbstractFlow, state: State, dt0: Scalar | None
     ) -> tuple[Any, Scalar]:

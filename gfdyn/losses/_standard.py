@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from ._tracing import is_concrete
-from .data import one_hot
+from .._tracing import is_concrete
+from ..data import one_hot
 
 
 Outputs = Float[Array, "samples outputs"]
