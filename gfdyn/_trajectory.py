@@ -294,8 +294,8 @@ def doubt_of(traj: Trajectory) -> str | None:
         traj.stats["num_crossings"] or traj.stats["num_slides"]
     ):
         remedy = (
-            "use gf.solvers.ExactKinks(), as along kinks that neurons slide on this solver "
-            "chatters; where none does, lower rtol"
+            "lower rtol; or, if it was gf.solvers.Adaptive, which chatters along kinks that "
+            "neurons slide on, use gf.solvers.ExactKinks()"
         )
     else:
         remedy = "lower rtol"

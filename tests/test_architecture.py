@@ -110,6 +110,7 @@ ORDER = (
     "diagnostics._smoothed_margin",
     "diagnostics._spectra",
     "diagnostics._ranks",
+    "diagnostics._tangent_kernel",
     "diagnostics._training",
     "diagnostics",
     "escape._growth",

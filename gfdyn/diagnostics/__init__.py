@@ -47,4 +47,5 @@ from ._spectra import (
     stable_rank as stable_rank,
     tail as tail,
 )
+from ._tangent_kernel import ntk as ntk, ntk_change as ntk_change
 from ._training import accuracy as accuracy, epoch_distance as epoch_distance
