@@ -14,6 +14,7 @@ from . import (
     sweeps as sweeps,
     theory as theory,
 )
+from ._cache import enable_cache as enable_cache
 from ._certificate import (
     Certificate as Certificate,
     CertificateWarning as CertificateWarning,

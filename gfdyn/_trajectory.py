@@ -294,8 +294,8 @@ def doubt_of(traj: Trajectory) -> str | None:
         traj.stats["num_crossings"] or traj.stats["num_slides"]
     ):
         remedy = (
-            "lower rtol; or, if it was gf.solvers.Adaptive, which chatters along kinks that "
-            "neurons slide on, use gf.solvers.ExactKinks()"
+            "lower rtol; or, if it was gf.solvers.Adaptive, which chatters where neurons "
+            "slide along kinks, use gf.solvers.ExactKinks()"
         )
     else:
         remedy = "lower rtol"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 
+from .._cache import enable_cache
 from ._compute import PointOutcome, compute_batch
 from ._plan import PointBatch
 from ._store import Store
@@ -19,9 +20,7 @@ from ._store import Store
 def configure(cache: Path, x64: bool) -> None:
     """Set the precision, and keep compiled programs in a folder."""
     jax.config.update("jax_enable_x64", x64)
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    enable_cache(cache)
 
 
 def work(store: Store, batch: PointBatch, x64: bool) -> list[PointOutcome]:
