@@ -47,8 +47,13 @@ def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Row) -> Fr
         found = jnp.where(free, rest[:, pivot] / jnp.sqrt(jnp.where(free, size, 1.0)), 0.0)
         return rest - found[:, None] * found[None, :], found
 
-    most = min(_MOST_FREE, len(held))
-    return jax.lax.scan(column, onto, None, length=most)[1].T * (largest / root)[:, None]
+    columns = jax.lax.scan(column, onto, None, length=most_free(len(held)))[1]
+    return columns.T * (largest / root)[:, None]
+
+
+def most_free(sites: int) -> int:
+    """How many such changes are kept."""
+    return min(_MOST_FREE, sites)
 
 
 def into_range(

@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
-from ._in_range import free_multipliers, into_range
+from ._in_range import Free, free_multipliers, into_range, most_free
 from ._letting_go import LettingGo
 from ._play import play
 from ._sites import nonzero
@@ -193,33 +193,35 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         psi, opened, moved = letting_go.directions(signal, mu, leader)
         return signal, psi, opened @ rising.T - moved @ through.T
 
-    def nearer(nu: Row) -> Row:
-        """The multipliers under which least of Ψ is negative."""
-        free = free_multipliers(gram, together, t.weak(gram))
+    no_free = jnp.zeros((len(nu), most_free(len(nu))), nu.dtype)
 
-        def closer(carry: tuple[Row, Row, Array]) -> tuple[Row, Row, Array]:
-            nu, _, count = carry
-            _, psi, change = under(nu)
-            return nu + into_range(free, psi, change, weight), nu, count + 1
-
-        def going(carry: tuple[Row, Row, Array]) -> Array:
-            after, before, count = carry
-            return jnp.any(after != before) & (count < _RANGES)
-
-        start = (nu, jnp.full_like(nu, jnp.inf), jnp.asarray(0))
-        unique = ~jnp.any(free != 0)
-        return jax.lax.cond(
-            unique, lambda: nu, lambda: jax.lax.while_loop(going, closer, start)[0]
+    def closer(carry: _Ranging) -> _Ranging:
+        """Ψ under the next multipliers, and those under which less of it is negative."""
+        nu, free = carry.next, carry.free
+        signal, psi, change = under(nu)
+        out = jnp.any(jnp.min(psi.reshape(4, -1), axis=0) < -psi_rounding)
+        # Those that were brought nearer once are brought as near as they come.
+        far = (carry.rounds < _RANGES) & ((carry.rounds > 0) | out)
+        free = jax.lax.cond(
+            far & (carry.rounds == 0),
+            lambda: free_multipliers(gram, together, t.weak(gram)),
+            lambda: free,
         )
+        after = jax.lax.cond(
+            far & jnp.any(free != 0),
+            lambda: nu + into_range(free, psi, change, weight),
+            lambda: nu,
+        )
+        return _Ranging(after, nu, signal, psi, free, carry.rounds + 1)
 
-    def in_range() -> tuple[Row, Row, Array]:
-        nearest = nearer(nu)
-        return nearest, *under(nearest)[:2]
+    start = _Ranging(nu, nu, nu, jnp.zeros_like(weight), no_free, jnp.asarray(0))
 
-    signal, psi, _ = under(nu)
-    found = nu, signal, psi
-    out = jnp.any(jnp.min(psi.reshape(4, -1), axis=0) < -psi_rounding)
-    nu, signal, psi = jax.lax.cond(out, in_range, lambda: found)
+    def going(carry: _Ranging) -> Array:
+        moved = jnp.any(carry.next != carry.nu) & (carry.rounds <= _RANGES)
+        return (carry.rounds == 0) | moved
+
+    found = jax.lax.while_loop(going, closer, start)
+    nu, signal, psi = found.nu, found.signal, found.psi
     opens, closes, parts_open, parts_closed = jnp.split(psi, 4)
     return KinkRegime(
         state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),
@@ -236,6 +238,18 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         rate_rounding=rounding,
         psi_rounding=psi_rounding,
     )
+
+
+class _Ranging(eqx.Module):
+    """Multipliers on their way into range, with signals and Ψ under them, the next ones,
+    and what may be added to them."""
+
+    next: Row
+    nu: Row
+    signal: Row
+    psi: Array
+    free: Free
+    rounds: Int[Array, ""]
 
 
 def _vanishing(t: TangentNetwork, through: Square, gram: Square) -> Bool[Array, " sites"]:
