@@ -30,6 +30,7 @@ from ._tracing import is_concrete
 from ._trajectory import (
     Measure,
     Trajectory,
+    checked_record,
     hashable,
     measure,
     raise_unless_ok,
@@ -105,6 +106,7 @@ def descend(
     """
     first = net.net if isinstance(net, DescentState) else net
     decay = _paper_decay(weight_decay, decay_convention)
+    records = checked_record(record)
     _check_steps(steps, save_every)
     run = make_run(
         problem, first, optimizer, batch_size, sampler, momentum, decay, decay_mask
@@ -112,7 +114,7 @@ def descend(
     start = _start(run, net, key)
     save_every = max(1, steps // _DEFAULT_SAVES) if save_every is None else save_every
     state, rows = _run(run, start, steps, save_every, progress)
-    return to_trajectory(run, state, rows, record or {}, throw)
+    return to_trajectory(run, state, rows, records, throw)
 
 
 def make_run(
@@ -152,6 +154,9 @@ def _paper_decay(weight_decay: ArrayLike, convention: str) -> ArrayLike:
 
 
 def _check_steps(steps: int, save_every: int | None) -> None:
+    for name, number in (("steps", steps), ("save_every", save_every)):
+        if not isinstance(number, int | np.integer | None):
+            raise TypeError(f"{name}={number!r} must be a whole number, such as 100.")
     if steps < 1:
         raise ValueError(f"steps={steps} must be 1 or more.")
     if save_every is not None and not 1 <= save_every <= steps:

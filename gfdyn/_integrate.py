@@ -123,7 +123,8 @@ def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
             write_now = task.ts[0] <= task.t0
         written = write(saves, task.t0, position, gates, minus_infinity, minus_infinity)
         saves = jax.tree.map(lambda a, b: jnp.where(write_now, a, b), written, saves)
-        finite = jnp.isfinite(ledger.energy) & jnp.isfinite(ledger.largest_log_norm)
+        # At θ = 0 the norm has no logarithm.
+        finite = jnp.isfinite(ledger.energy) & (ledger.largest_log_norm < jnp.inf)
         nothing_to_do = task.t1 <= task.t0
         return Progress(
             time=task.t0,

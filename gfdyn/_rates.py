@@ -91,7 +91,7 @@ def check_rate(rate: LearningRate) -> None:
     if callable(rate) or not is_concrete(rate):
         return
     value = np.asarray(rate)
-    if not (value.ndim == 0 and value > 0):
+    if not (value.ndim == 0 and value.dtype.kind in "iuf" and value > 0):
         raise ValueError(
             f"optimizer={rate!r} is no learning rate; give a positive number, a "
             "schedule, gf.NormScaledRate(c) or an optax optimizer."

@@ -22,6 +22,7 @@ from ._tracing import is_concrete, is_single
 from ._trajectory import (
     Measure,
     Trajectory,
+    checked_record,
     doubt_of,
     hashable,
     measure,
@@ -98,15 +99,20 @@ def solve(
         ValueError: on arguments that make no sense together.
         TypeError: on arguments of the wrong kind.
     """
+    records = checked_record(record)
     task = make_task(flow, net, t1, ts, kinks, solver, stop, t0, max_steps, derivatives)
     if dt0 is not None:
         dt0 = _scalar("dt0", dt0, task.t0.dtype)
+        if is_concrete(dt0) and not (math.isfinite(dt0) and dt0 > 0):
+            raise ValueError(
+                f"dt0={float(dt0)} must be positive and finite, or None to choose it."
+            )
     state = begin(task, net, dt0)
     if progress:
         task, state = _advance_with_bar(task, state)
     else:
         task, state = _advance(task, state, task.max_steps)
-    trajectory = to_trajectory(task, state, record or {})
+    trajectory = to_trajectory(task, state, records)
     if throw:
         trajectory = raise_unless_ok(trajectory)
     if is_single(trajectory.final_time) and is_ok(trajectory.result):
@@ -150,13 +156,14 @@ def make_task(
             f"kinks={kinks}: {type(chosen).__name__} follows none here; use "
             "gf.solvers.ExactKinks() on a network that has kinks, or leave kinks at 0."
         )
-    stop = (stop,) if isinstance(stop, AbstractStop) else tuple(stop)
-    for condition in stop:
+    listed = stop if isinstance(stop, Sequence) else (stop,)
+    for condition in listed:
         if not isinstance(condition, AbstractStop):
             raise TypeError(
                 f"stop holds {condition!r}; use conditions of gf.stopping, for a function "
                 "of yours gf.stopping.When(function)."
             )
+    stop = tuple(listed)
     if max_steps < 1:
         raise ValueError(f"max_steps={max_steps} must be 1 or more.")
     if derivatives not in ("reverse", "forward"):
@@ -194,8 +201,11 @@ def _times(
         end = _scalar("t1", t1, dtype)
     infinite = is_concrete(end) and not math.isfinite(end)
     if is_concrete(end, t0):
-        if math.isnan(end) or float(end) < float(t0):
-            raise ValueError(f"t1={float(end)} must not lie before t0={float(t0)}.")
+        if not float(end) >= float(t0):
+            raise ValueError(
+                f"t1={float(end)} must be a time that does not lie before t0={float(t0)}; "
+                "flows run forward."
+            )
         if infinite and not stops:
             raise ValueError(
                 "t1=inf never ends; give a stop condition of gf.stopping as well."
@@ -255,6 +265,8 @@ def _scalar(name: str, value: ArrayLike, dtype: Any) -> Array:
 
 def _cast(name: str, value: Any, dtype: Any) -> Array:
     """As an array of the net's dtype; arrays of another floating dtype are refused."""
+    if isinstance(value, str) or (isinstance(value, Sequence) and not len(value)):
+        raise TypeError(f"{name}={value!r} must be a number, or an array of them.")
     given = getattr(value, "dtype", None)
     weak = getattr(value, "weak_type", False)
     if given is not None and jnp.issubdtype(given, jnp.floating) and not weak:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -235,12 +235,36 @@ def _unreadable(path: Path, error: Exception) -> ValueError:
     )
 
 
+def checked_record(record: Mapping[str, Measure] | None) -> Mapping[str, Measure]:
+    """The records as they are, none if None.
+
+    Raises:
+        TypeError: unless they are functions by name.
+    """
+    if record is None:
+        return {}
+    named = isinstance(record, Mapping) and all(map(callable, record.values()))
+    if not named:
+        raise TypeError(
+            f"record={record!r} must be functions by name, function(problem, net), such as "
+            "{'risk': gf.diagnostics.risk}."
+        )
+    return record
+
+
 @eqx.filter_jit
 def measure(function: Measure, flow: AbstractFlow, positions: Any) -> PyTree[Array]:
     """`function(problem, net)` at each position, in batches."""
 
     def at(position: Any) -> PyTree[Array]:
-        return function(flow.problem, flow.net(position))
+        found = function(flow.problem, flow.net(position))
+        for leaf in jax.tree.leaves(found):
+            if not eqx.is_array_like(leaf):
+                raise TypeError(
+                    f"{function} returned {leaf!r}; a record is a function(problem, net) "
+                    "that returns arrays, or a pytree of them."
+                )
+        return found
 
     with jax.default_matmul_precision("highest"):
         return jax.lax.map(at, positions, batch_size=_BATCH)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._lanczos import extremal_eigenvalues
 from .._problem import Problem, check_fit
+from .._tracing import is_concrete
 from ..nets import AbstractNet, norm
 from ._base import (
     AbstractFlow,
@@ -67,9 +68,15 @@ class EscapeFlow(AbstractFlow):
         """Raise unless the net fits the problem and is homogeneous.
 
         Raises:
-            ValueError: on a net without a degree.
+            ValueError: on a net without a degree, or that is 0.
         """
         check_fit(self.problem, net)
+        length = norm(net)
+        if is_concrete(length) and not (length > 0).all():
+            raise ValueError(
+                f"net has norm {float(jnp.min(length))}, and so no direction in which to "
+                "escape; draw one of any positive size."
+            )
         if net.degree is None:
             raise ValueError(
                 f"net is a {type(net).__name__} that is not positively homogeneous in its "

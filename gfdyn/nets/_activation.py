@@ -85,12 +85,13 @@ def activation(spec: "str | PiecewiseLinear") -> PiecewiseLinear:
         return relu()
     if spec in ("identity", "linear"):
         return identity()
-    if match := re.fullmatch(r"leaky_relu\((.+)\)", spec):
+    if match := re.fullmatch(r"leaky_relu\((.+)\)", str(spec)):
         try:
             return leaky_relu(float(match[1]))
         except ValueError:
             pass
     raise ValueError(
         f"activation={spec!r} is unknown; use 'relu', 'identity', 'leaky_relu(SLOPE)' "
-        "or a gf.nets.PiecewiseLinear."
+        "or a gf.nets.PiecewiseLinear; networks with others are Equinox modules for "
+        "gf.nets.wrap."
     )

@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, DTypeLike, PRNGKeyArray
 from ._activation import PiecewiseLinear, activation as activation_of
 from ._batch_norm import Normalisation
 from ._connections import AbstractConnection, Conv, Dense, Diagonal, Identity
+from ._initialisation import check_key
 from ._layered import Layer, LayeredNet
 
 
@@ -250,6 +251,7 @@ def sequential(
         dtype: of the parameters; jax's default float if None.
 
     Raises:
+        TypeError: on a key of another kind.
         ValueError: if there is no block, or one does not fit what is before it; unless the
             output is linear, `activation="identity"`; on another distribution.
     """
@@ -261,6 +263,7 @@ def sequential(
         raise ValueError(f"dtype={dtype} must be a floating dtype such as float32.")
     if distribution not in ("normal", "uniform"):
         raise ValueError(f"distribution={distribution!r}; use 'normal' or 'uniform'.")
+    check_key(key)
     sample = jr.normal if distribution == "normal" else partial(jr.uniform, minval=-1.0)
 
     def draw(key: PRNGKeyArray, shape: tuple[int, ...], entering: int) -> Array:

@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike, DTypeLike, Float, PRNGKeyArray
 
 from ._activation import PiecewiseLinear, activation
 from ._base import AbstractNet, Gate
-from ._initialisation import Initialisation, gaussian
+from ._initialisation import Initialisation, check_key, gaussian
 from ._invariant import Invariant
 
 
@@ -46,6 +46,7 @@ class MLP(AbstractNet):
             dtype: of the parameters; jax's default float if None.
 
         Raises:
+            TypeError: on a key of another kind.
             ValueError: on fewer than two widths, a width below 1, or an unknown activation.
         """
         widths = tuple(int(n) for n in widths)
@@ -57,6 +58,7 @@ class MLP(AbstractNet):
         dtype = jnp.zeros((), dtype).dtype
         if not jnp.issubdtype(dtype, jnp.floating):
             raise ValueError(f"dtype={dtype} must be a floating dtype such as float32.")
+        check_key(key)
         init = gaussian(scale) if init is None else init
         self.matrices = init(key, widths, dtype)
         self.hidden_activations = _per_layer(activation, len(widths) - 2)
@@ -160,7 +162,7 @@ class MLP(AbstractNet):
 
 
 def _per_layer(spec: ActivationSpec, num_hidden: int) -> tuple[PiecewiseLinear, ...]:
-    if isinstance(spec, str | PiecewiseLinear):
+    if not isinstance(spec, Sequence) or isinstance(spec, str):
         return (activation(spec),) * num_hidden
     if len(spec) != num_hidden:
         raise ValueError(

@@ -6,6 +6,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool
 
 from .._tracing import is_concrete
@@ -56,7 +57,8 @@ class Adaptive(AbstractSolver):
 
         Raises:
             TypeError: if `method` is not a diffrax solver.
-            ValueError: on a tolerance that is negative, or a method without error estimate.
+            ValueError: unless rtol > 0 and atol ≥ 0 are finite; on a method without error
+                estimate.
         """
         method = dfx.Tsit5() if method is None else method
         if not isinstance(method, dfx.AbstractSolver):
@@ -64,9 +66,10 @@ class Adaptive(AbstractSolver):
                 f"method must be a diffrax solver such as diffrax.Tsit5(), got {method!r}."
             )
         _check_method(method)
-        for name, value in (("rtol", rtol), ("atol", atol)):
-            if is_concrete(value) and not value >= 0:
-                raise ValueError(f"{name}={value} must not be negative.")
+        if is_concrete(rtol) and not 0 < rtol < np.inf:
+            raise ValueError(f"rtol={rtol} must be positive and finite, such as 1e-6.")
+        if is_concrete(atol) and not 0 <= atol < np.inf:
+            raise ValueError(f"atol={atol} must be finite and not negative, such as 1e-12.")
         self.method = method
         self.rtol = rtol
         self.atol = atol
