@@ -24,7 +24,15 @@ def lanes_in_turn(function: Callable[..., Any], loop_kind: str) -> Callable[...,
     """
     differentiable = _forward if loop_kind == "lax" else _reverse
     in_turn = differentiable(lambda *args: (function(*args),))
-    return lambda *args: in_turn(*args)[0]
+    return lambda *args: jax.tree.map(_constant_if_discrete, in_turn(*args)[0])
+
+
+def _constant_if_discrete(leaf: Any) -> Any:
+    """The same, without the empty tangent that a custom rule gives integers, which what
+    cannot be differentiated, such as `eqx.error_if`, does not take."""
+    if not eqx.is_array(leaf) or eqx.is_inexact_array(leaf):
+        return leaf
+    return jax.lax.bitwise_or(leaf, leaf)
 
 
 def _forward(function: Function) -> Function:

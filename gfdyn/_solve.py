@@ -265,7 +265,7 @@ def _scalar(name: str, value: ArrayLike, dtype: Any) -> Array:
 
 def _cast(name: str, value: Any, dtype: Any) -> Array:
     """As an array of the net's dtype; arrays of another floating dtype are refused."""
-    if isinstance(value, str) or (isinstance(value, Sequence) and not len(value)):
+    if isinstance(value, str):
         raise TypeError(f"{name}={value!r} must be a number, or an array of them.")
     given = getattr(value, "dtype", None)
     weak = getattr(value, "weak_type", False)

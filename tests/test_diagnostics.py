@@ -116,6 +116,7 @@ def test_every_diagnostic_is_checked_here():
     elsewhere |= {"GramVelocity", "signatures", "is_layer", "edge_balance"}
     elsewhere |= {"layer_ranks", "average_rank", "accuracy", "epoch_distance"}
     elsewhere |= {"norm_ratio", "mean_norm_ratio", "smoothed_margin"}
+    elsewhere |= {"ntk", "ntk_change"}
     assert public == set(REFERENCE) | elsewhere
 
 

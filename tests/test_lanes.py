@@ -72,6 +72,21 @@ def test_derivatives_in_all_orders_of_transformations(loop_kind, jitted):
     np.testing.assert_allclose(lanes, np.diag(expected), rtol=1e-13)
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_integers_have_no_tangents(loop_kind, jitted):
+    """What cannot be differentiated takes them."""
+    function, _ = powers(loop_kind)
+    jit = jax.jit if jitted else lambda f: f
+
+    def checked(x, left):
+        found = jit(lambda x, left: function(x, left, left))(x, left)
+        return found["power"] + eqxi.unvmap_max(found["name"])
+
+    derivative = jax.grad if loop_kind == "checkpointed" else jax.jacfwd
+    slope = derivative(checked)(jnp.asarray(0.5), jnp.asarray(2))
+    np.testing.assert_allclose(slope, 4 * 0.5**3, rtol=1e-14)
+
+
 def test_lanes_without_a_difference_stay_one(loop_kind):
     """What does not depend on the lane has none, as `out_axes` says; under two vmaps."""
     function, _ = powers(loop_kind)
