@@ -23,7 +23,7 @@ def lanes_in_turn(function: Callable[..., Any], loop_kind: str) -> Callable[...,
     (`jax.jacfwd`, `jax.jacrev`) are taken side by side.
     """
     differentiable = _forward if loop_kind == "lax" else _reverse
-    in_turn = differentiable(lambda *args: (function(*args),))
+    in_turn = _on_arrays(lambda *args: (function(*args),), differentiable)
     return lambda *args: jax.tree.map(_constant_if_discrete, in_turn(*args)[0])
 
 
@@ -35,69 +35,72 @@ def _constant_if_discrete(leaf: Any) -> Any:
     return jax.lax.bitwise_or(leaf, leaf)
 
 
-def _forward(function: Function) -> Function:
+def _on_arrays(
+    function: Function, transform: Callable[["_OfArrays"], Function]
+) -> Function:
+    """The function, transformed as one of the arrays in its arguments alone."""
+
     def call(*args: Any) -> tuple[Any, ...]:
         arrays, rest = eqx.partition(args, eqx.is_array)
         of_arrays = _OfArrays(function, rest)
-        in_turn = eqx.filter_custom_jvp(_in_turn(of_arrays))
-
-        @in_turn.def_jvp
-        def _(primals: Any, tangents: Any) -> tuple[Any, Any]:
-            def push(primals: Any, tangents: Any) -> tuple[Any, Any]:
-                return eqx.filter_jvp(of_arrays, primals, tangents)
-
-            return _in_turn(push, linear=(False, True))(primals, tangents)
-
-        return of_arrays.whole(in_turn(arrays))
+        return of_arrays.whole(transform(of_arrays)(arrays))
 
     return call
 
 
-def _reverse(function: Function) -> Function:
-    def call(*args: Any) -> tuple[Any, ...]:
-        arrays, rest = eqx.partition(args, eqx.is_array)
-        of_arrays = _OfArrays(function, rest)
-        in_turn = eqx.filter_custom_vjp(_in_turn(of_arrays))
+def _forward(of_arrays: "_OfArrays") -> Function:
+    in_turn = eqx.filter_custom_jvp(_in_turn(of_arrays))
 
-        @in_turn.def_fwd
-        def _(perturbed: Any, arrays: Any) -> tuple[Any, Any]:
-            def linearise(arrays: Any) -> tuple[Any, Any]:
-                moving, still = eqx.partition(arrays, perturbed)
+    @in_turn.def_jvp
+    def _(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        def push(primals: Any, tangents: Any) -> tuple[Any, Any]:
+            return eqx.filter_jvp(of_arrays, primals, tangents)
 
-                def smooth_and_other(moving: Any) -> Any:
-                    out = of_arrays(eqx.combine(moving, still))
-                    return eqx.partition(out, eqx.is_inexact_array)
+        return _in_turn(push, linear=(False, True))(primals, tangents)
 
-                smooth, push, other = jax.linearize(smooth_and_other, moving, has_aux=True)
-                types = jax.tree.map(jax.typeof, moving)
-                return eqx.combine(smooth, other), (push, types)
+    return in_turn
 
-            return _in_turn(linearise)(arrays)
 
-        @in_turn.def_bwd
-        def _(linear: Any, cotangents: Any, perturbed: Any, arrays: Any) -> Any:
-            del perturbed, arrays
+def _reverse(of_arrays: "_OfArrays") -> Function:
+    in_turn = eqx.filter_custom_vjp(_in_turn(of_arrays))
 
-            def pull(linear: Any, cotangents: Any) -> tuple[Any]:
-                push, types = linear
+    @in_turn.def_fwd
+    def _(perturbed: Any, arrays: Any) -> tuple[Any, Any]:
+        def linearise(arrays: Any) -> tuple[Any, Any]:
+            moving, still = eqx.partition(arrays, perturbed)
 
-                # A result without a cotangent is none: 0 for it, times an infinite
-                # derivative, is NaN.
-                def results(moving: Any) -> Any:
-                    return jax.tree.map(
-                        lambda cotangent, pushed: None if cotangent is None else pushed,
-                        cotangents,
-                        push(moving),
-                        is_leaf=lambda leaf: leaf is None,
-                    )
+            def smooth_and_other(moving: Any) -> Any:
+                out = of_arrays(eqx.combine(moving, still))
+                return eqx.partition(out, eqx.is_inexact_array)
 
-                return jax.linear_transpose(results, types)(cotangents)
+            smooth, push, other = jax.linearize(smooth_and_other, moving, has_aux=True)
+            types = jax.tree.map(jax.typeof, moving)
+            return eqx.combine(smooth, other), (push, types)
 
-            return _in_turn(pull, linear=(True,))(linear, cotangents)[0]
+        return _in_turn(linearise)(arrays)
 
-        return of_arrays.whole(in_turn(arrays))
+    @in_turn.def_bwd
+    def _(linear: Any, cotangents: Any, perturbed: Any, arrays: Any) -> Any:
+        del perturbed, arrays
 
-    return call
+        def pull(linear: Any, cotangents: Any) -> tuple[Any]:
+            push, types = linear
+
+            # A result without a cotangent is none: 0 for it, times an infinite derivative,
+            # is NaN.
+            def results(moving: Any) -> Any:
+                return jax.tree.map(
+                    lambda cotangent, pushed: None if cotangent is None else pushed,
+                    cotangents,
+                    push(moving),
+                    is_leaf=lambda leaf: leaf is None,
+                )
+
+            return jax.linear_transpose(results, types)(cotangents)
+
+        return _in_turn(pull, linear=(True,))(linear, cotangents)[0]
+
+    return in_turn
 
 
 def _in_turn(function: Function, linear: tuple[bool, ...] | None = None) -> Function:
@@ -107,9 +110,7 @@ def _in_turn(function: Function, linear: tuple[bool, ...] | None = None) -> Func
     that depends on it.
     """
 
-    def call(*args: Any) -> tuple[Any, ...]:
-        arrays, rest = eqx.partition(args, eqx.is_array)
-        of_arrays = _OfArrays(function, rest)
+    def batched(of_arrays: "_OfArrays") -> Function:
         in_turn = jax.custom_batching.custom_vmap(of_arrays)
 
         @in_turn.def_vmap
@@ -130,9 +131,9 @@ def _in_turn(function: Function, linear: tuple[bool, ...] | None = None) -> Func
                 for depends, part in zip(linear, out, strict=True)
             )
 
-        return of_arrays.whole(in_turn(arrays))
+        return in_turn
 
-    return call
+    return _on_arrays(function, batched)
 
 
 class _OfArrays:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from .._tracing import is_concrete
-from ._standard import AbstractLoss, Outputs, PerSample
+from ._standard import AbstractLoss, Outputs, PerSample, columns
 
 
 Cost = Callable[[Float[Array, " k"], Float[Array, " k"]], Float[Array, ""]]
@@ -36,7 +36,7 @@ class FromFunction(AbstractLoss):
             TypeError: if the cost of a sample is no number.
             ValueError: if the cost has a kink, or is not finite.
         """
-        y = y if y.ndim == 2 else y[:, None]
+        y = columns(y)
         floats = jnp.issubdtype(y.dtype, jnp.floating)
         sample = jax.ShapeDtypeStruct(y.shape[1:], y.dtype if floats else float)
         found = eqx.filter_eval_shape(self.cost, sample, sample)

@@ -44,7 +44,7 @@ class Squared(AbstractLoss):
 
     def targets(self, y: Shaped[Array, " samples *k"]) -> Shaped[Array, "samples k"]:
         """Real targets, (N, k)."""
-        return _columns(y)
+        return columns(y)
 
     def values(self, outputs: Outputs, targets: Outputs) -> PerSample:
         """½‖f − y‖²."""
@@ -74,7 +74,7 @@ class Linear(AbstractLoss):
 
     def targets(self, y: Shaped[Array, " samples *k"]) -> Shaped[Array, "samples k"]:
         """Real directions, (N, k)."""
-        return _columns(y)
+        return columns(y)
 
     def values(self, outputs: Outputs, targets: Outputs) -> PerSample:
         """−⟨y, f⟩."""
@@ -142,7 +142,7 @@ class CrossEntropy(AbstractLoss):
         """One-hot rows, (N, k); integer labels are expanded."""
         if jnp.issubdtype(y.dtype, jnp.integer):
             return one_hot(y)
-        y = _columns(y)
+        y = columns(y)
         if is_concrete(y):
             wrong = ~(((y == 0) | (y == 1)).all(axis=1) & (y.sum(axis=1) == 1))
             if wrong.any():
@@ -196,12 +196,13 @@ def _of_class(outputs: Outputs, targets: Outputs) -> PerSample:
     return jnp.sum(jnp.where(targets == 0, 0.0, outputs), axis=-1)
 
 
-def _columns(y: Array) -> Array:
+def columns(y: Array) -> Array:
+    """Targets as (N, k), one of them for each sample if they are (N,)."""
     return y if y.ndim == 2 else y[:, None]
 
 
 def _signs(y: Array) -> Array:
-    y = _columns(y)
+    y = columns(y)
     if is_concrete(y) and not ((y == 1) | (y == -1)).all():
         i, a = (int(k) for k in jnp.argwhere((y != 1) & (y != -1))[0])
         raise ValueError(

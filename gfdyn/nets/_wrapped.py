@@ -20,8 +20,7 @@ from ._invariant import Invariant
 # How a model is called: with one sample, with rows, or by `forward(x, gates)`
 Call = Literal["sample", "rows", "gates"]
 
-# The degree is found where θ is doubled and halved, at a point drawn near it.
-_FACTORS = (2.0, 0.5)
+# Rows of input with which a model is tried.
 _PROBES = 5
 
 
@@ -202,13 +201,14 @@ def _call_and_sizes(
 def _in_sizes(model: Any, parameters: Any) -> Iterator[int]:
     """Numbers of inputs that the model may have, without repetition."""
     told = [getattr(model, name, None) for name in ("in_size", "in_features")]
-    told += [leaf.shape[-1] for leaf in jax.tree.leaves(parameters) if leaf.ndim == 2]
-    told += [leaf.shape[-2] for leaf in jax.tree.leaves(parameters) if leaf.ndim == 2]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(parameters) if leaf.ndim == 2]
+    told += [columns for _, columns in shapes] + [rows for rows, _ in shapes]
     yield from dict.fromkeys(size for size in told if isinstance(size, int))
 
 
 def _degree(net: Wrapped) -> int | None:
-    """The degree of positive homogeneity near θ, None if there is none."""
+    """The degree of positive homogeneity, as doubling and halving θ at a point drawn near
+    it tells; None if there is none."""
     leaves, structure = jax.tree.flatten(net)
     if not is_concrete(*leaves):
         return None
@@ -224,17 +224,14 @@ def _degree(net: Wrapped) -> int | None:
     def outputs(factor: float) -> Array:
         return jax.tree.unflatten(structure, [factor * leaf for leaf in near])(x)
 
-    at = outputs(1.0)
-    size = jnp.max(jnp.abs(at))
-    if not size > 0:
-        return None
-    ratio = float(jnp.linalg.norm(outputs(2.0)) / jnp.linalg.norm(at))
+    at, doubled, halved = outputs(1.0), outputs(2.0), outputs(0.5)
+    ratio = float(jnp.linalg.norm(doubled) / jnp.linalg.norm(at))
     if not (math.isfinite(ratio) and ratio > 1):
         return None
     degree = round(math.log2(ratio))
-    precision = 1e4 * float(jnp.finfo(dtype).eps)
-    for factor in _FACTORS:
-        wrong = jnp.max(jnp.abs(outputs(factor) / factor**degree - at))
-        if not wrong <= precision * size:
-            return None
-    return degree if degree >= 1 else None
+    rounding = 1e4 * float(jnp.finfo(dtype).eps) * jnp.max(jnp.abs(at))
+    agree = [
+        jnp.max(jnp.abs(scaled - at)) <= rounding
+        for scaled in (doubled / 2**degree, halved * 2**degree)
+    ]
+    return degree if degree >= 1 and all(agree) else None
