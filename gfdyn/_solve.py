@@ -64,7 +64,7 @@ def solve(
     both branches of all that they decide side by side.
 
     Main arguments:
-        flow: what to integrate: `GradientFlow(problem)` or `EscapeFlow(problem)`.
+        flow: what to integrate, such as `GradientFlow(problem)` or `EscapeFlow(problem)`.
         net: where it starts.
         t1: where it ends, in the flow's clock; `inf` if a stop condition ends it. The
             last save time if None.
@@ -74,8 +74,9 @@ def solve(
         record: quantities to measure at the saves, `{name: function(problem, net)}`.
         kinks: how many events at kinks to keep, and with them the gates at the saves;
             0 for neither.
-        solver: how to integrate; `gf.solvers.ExactKinks()` if None, or for a model
-            that was wrapped as it is `gf.solvers.Adaptive()`.
+        solver: how to integrate. If None `gf.solvers.ExactKinks()`, but for a model that
+            was wrapped as it is, and for a flow in which nothing slides,
+            `gf.solvers.Adaptive()`.
 
     Other arguments:
         stop: conditions of `gf.stopping` that end the solve before t1, with the step in
@@ -136,19 +137,25 @@ def make_task(
     """Check the arguments and put them together."""
     if not isinstance(flow, AbstractFlow):
         raise TypeError(
-            f"flow must be a GradientFlow or an EscapeFlow, got {type(flow).__name__}; "
-            "wrap the problem as gf.GradientFlow(problem)."
+            f"flow must be one of gf.flows, got {type(flow).__name__}; wrap the problem as "
+            "gf.GradientFlow(problem)."
         )
     flow.check(net)
     chosen = solver
     if chosen is None:
-        chosen = ExactKinks() if net.knows_kinks else Adaptive()
+        slides = net.knows_kinks and flow.jumps_at_kinks
+        chosen = ExactKinks() if slides else Adaptive()
     if not isinstance(chosen, AbstractSolver):
         raise TypeError(
             f"solver must be one of gf.solvers, got {chosen!r}; a diffrax solver goes "
             "in gf.solvers.Adaptive(method=...)."
         )
     chosen.check(net)
+    if chosen.follows_kinks(net) and not flow.jumps_at_kinks:
+        raise ValueError(
+            f"solver={type(chosen).__name__}(): nothing slides in a {type(flow).__name__}, "
+            "which is continuous at kinks; use gf.solvers.Adaptive()."
+        )
     if kinks < 0:
         raise ValueError(f"kinks={kinks} must be 0 or more events.")
     if kinks and not chosen.follows_kinks(net):

@@ -294,7 +294,7 @@ class TestArguments:
     @pytest.mark.parametrize(
         "change, message",
         [
-            (dict(flow="problem"), "flow must be a GradientFlow or an EscapeFlow"),
+            (dict(flow="problem"), "flow must be one of gf.flows"),
             (dict(solver="tsit5"), r"solver must be one of gf.solvers.*Adaptive\(method"),
             (dict(stop=[1.0]), "stop holds 1.0; use conditions of gf.stopping"),
             (dict(net="eqx"), "net must be a network of gf.nets.*gf.nets.MLP"),

@@ -45,6 +45,11 @@ class AbstractFlow(eqx.Module):
 
     @property
     @abc.abstractmethod
+    def jumps_at_kinks(self) -> bool:
+        """Whether the velocity of its point jumps there, so that neurons may slide."""
+
+    @property
+    @abc.abstractmethod
     def comes_to_rest(self) -> bool:
         """Whether its point comes to rest on the way, on kinks all but parallel."""
 

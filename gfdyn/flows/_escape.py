@@ -64,6 +64,11 @@ class EscapeFlow(AbstractFlow):
         """As directions do, near critical points of the constrained risk."""
         return True
 
+    @property
+    def jumps_at_kinks(self) -> bool:
+        """Yes."""
+        return True
+
     def check(self, net: AbstractNet) -> None:
         """Raise unless the net fits the problem and is homogeneous.
 

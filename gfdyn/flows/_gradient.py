@@ -39,10 +39,11 @@ class GradientFlow(AbstractFlow):
     * `"physical"`: τ = t.
     * `"loss"`: dτ = E dt, which makes it the gradient flow of log E, computed in log
       domain. For exponential-tailed losses, whose norms grow like log t.
-    * `"arc"`: dτ = ‖dθ/dt‖ dt, the arc length of the trajectory. Its tangent −∇E/‖∇E‖ is
-      that of log E, so that it too goes on where losses and gradients underflow. The
-      physical time takes ‖∇E‖ with the activations' own gates: while neurons slide it is
-      not exact.
+    * `"arc"`: dτ = ‖dθ/dt‖ dt, the arc length of the trajectory: normalised flow. Its
+      tangent −∇E/‖∇E‖ is that of log E, so that it too goes on where losses and gradients
+      underflow. The physical time takes ‖∇E‖ with the activations' own gates: while neurons
+      slide it is not exact. Normalised gradient descent converges to it, but while neurons
+      slide it falls behind on the same path, for part of each step goes across the kink.
     """
 
     problem: Problem
@@ -91,6 +92,11 @@ class GradientFlow(AbstractFlow):
     def comes_to_rest(self) -> bool:
         """At its end alone."""
         return False
+
+    @property
+    def jumps_at_kinks(self) -> bool:
+        """Yes."""
+        return True
 
     def check(self, net: AbstractNet) -> None:
         """Raise unless the net fits the problem, and the mask the net.

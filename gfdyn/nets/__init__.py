@@ -54,6 +54,11 @@ from ._joined_samples import (
 )
 from ._layered import Layer as Layer, LayeredNet as LayeredNet
 from ._mlp import MLP as MLP
+from ._rescaled import (
+    Rescaled as Rescaled,
+    scaled_output as scaled_output,
+    with_rates as with_rates,
+)
 from ._statistics import normalised_by as normalised_by
 from ._weight_mask import weight_mask as weight_mask
 from ._weight_normalised import WeightNormalised as WeightNormalised

@@ -1,0 +1,184 @@
+"""The flow of a ball with friction, of which heavy-ball descent is the discretisation."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from .._problem import Problem, check_fit
+from .._tracing import is_concrete
+from ..nets import AbstractNet, norm
+from ._base import (
+    AbstractFlow,
+    Field,
+    Scalar,
+    State,
+    axpy,
+    dot,
+    rescale,
+    root_mean_squares,
+)
+
+
+class Moving(eqx.Module):
+    """θ and dθ/dt."""
+
+    net: AbstractNet
+    velocity: AbstractNet
+
+
+class MomentumFlow(AbstractFlow):
+    r"""The flow with momentum $\ddot\theta + \gamma\dot\theta = -\nabla R(\theta)$, from
+    rest.
+
+    Heavy-ball descent, $\theta_{k+1} = \theta_k + \beta(\theta_k - \theta_{k-1}) - \eta
+    \nabla R(\theta_k)$, converges to it at first order in h for $\eta = h^2$, $\beta = 1 -
+    \gamma h$ and $t = kh$: see `heavy_ball`. As γ → ∞ it is gradient flow in the time t/γ.
+
+    At a kink its acceleration jumps, but not its velocity: neurons pass kinks and never
+    slide, so that `gf.solvers.Adaptive` is right for it. The energy $R +
+    \frac12\|\dot\theta\|^2$ falls at the rate $\gamma\|\dot\theta\|^2$. Momentum breaks
+    the conservation of balance.
+    """
+
+    problem: Problem
+    friction: Float[Array, ""]
+
+    def __init__(self, problem: Problem, friction: ArrayLike):
+        """Choose the friction γ.
+
+        Raises:
+            ValueError: unless γ is positive and finite.
+        """
+        if is_concrete(friction) and not 0 < np.asarray(friction) < np.inf:
+            raise ValueError(
+                f"friction={friction} must be positive and finite; for gradient flow, the "
+                "limit of large friction, use gf.GradientFlow."
+            )
+        self.problem = problem
+        self.friction = jnp.asarray(friction, problem.data.x.dtype)
+
+    def heavy_ball(self, step: ArrayLike) -> tuple[Array, Array]:
+        """The learning rate h² and the momentum 1 − γh of `gf.descend` whose k-th iterate
+        is about θ(kh).
+
+        Its own time axis is that of gradient flow, t/γ.
+        """
+        h = jnp.asarray(step, self.friction.dtype)
+        return h**2, 1 - self.friction * h
+
+    @property
+    def clock_name(self) -> str:
+        """t."""
+        return "t"
+
+    @property
+    def jumps_at_kinks(self) -> bool:
+        """No: its acceleration does."""
+        return False
+
+    @property
+    def comes_to_rest(self) -> bool:
+        """At its end alone."""
+        return False
+
+    def check(self, net: AbstractNet) -> None:
+        """Raise unless the net fits the problem.
+
+        Raises:
+            TypeError: if `net` is no gfdyn network.
+            ValueError: on sizes or dtypes that do not agree.
+        """
+        check_fit(self.problem, net)
+
+    def start(self, net: AbstractNet) -> Moving:
+        """θ at rest."""
+        return Moving(net, rescale(jnp.zeros_like(self.friction), net))
+
+    def net(self, position: Moving) -> AbstractNet:
+        """θ."""
+        return position.net
+
+    def direction(self, position: Moving) -> AbstractNet:
+        """θ itself."""
+        return position.net
+
+    def log_norm(self, position: Moving) -> Scalar:
+        """log ‖θ‖."""
+        return jnp.log(norm(position.net))
+
+    def point(self, position: Moving) -> AbstractNet:
+        """θ."""
+        return position.net
+
+    def with_point(self, position: Moving, net: AbstractNet) -> Moving:
+        """θ replaced, its velocity as it was."""
+        return Moving(net, position.velocity)
+
+    def cotangent(
+        self, position: Moving, outputs: Float[Array, "samples outputs"]
+    ) -> Float[Array, "samples outputs"]:
+        """∇C."""
+        return self.problem.cost_gradient(outputs)
+
+    def assemble(
+        self,
+        position: Moving,
+        outputs: Float[Array, "samples outputs"],
+        gradient: AbstractNet,
+    ) -> State:
+        """d(θ, dθ/dt)/dt, and the rate γ‖dθ/dt‖² at which the energy falls."""
+        v = position.velocity
+        force = axpy(self.friction, v, gradient)
+        pull = rescale(-jnp.ones_like(self.friction), force)
+        return State(Moving(v, pull), self.friction * dot(v, v))
+
+    def gain(self, gradient: AbstractNet) -> Scalar:
+        """1, of the acceleration."""
+        return jnp.ones_like(self.friction)
+
+    def coasting_time(
+        self, position: Moving, velocity: State, field: Field, tolerance: Scalar
+    ) -> Scalar:
+        """0: θ has no direction of its own in these coordinates."""
+        return jnp.zeros_like(tolerance)
+
+    def held(self, velocity: State) -> State:
+        """The velocity itself."""
+        return velocity
+
+    def retract(self, position: Moving) -> Moving:
+        """Nothing to do: θ is unconstrained."""
+        return position
+
+    def energy(self, position: Moving) -> Scalar:
+        """R + ½‖dθ/dt‖²."""
+        return self.risk(position) + 0.5 * dot(position.velocity, position.velocity)
+
+    def risk(self, position: Moving) -> Scalar:
+        """R, which momentum may carry up as well."""
+        return self.problem.risk(position.net)
+
+    def log_time_rate(self, position: Moving) -> Scalar:
+        """0: the clock is physical time."""
+        return jnp.zeros_like(self.friction)
+
+    def invariants(self, position: Moving) -> tuple[PyTree[Array], Scalar]:
+        """None."""
+        return (), jnp.zeros_like(self.friction)
+
+    def log_invariant_decay(self, log_time: Scalar) -> Scalar:
+        """0."""
+        return jnp.zeros_like(log_time)
+
+    def error_blocks(
+        self, error: Any, reference: Any
+    ) -> tuple[Float[Array, " blocks"], Float[Array, " blocks"]]:
+        """The root mean square of each array of θ, and of dθ/dt, on the scale γθ if that is
+        larger: friction takes an error e of the velocity before it moves θ by e/γ."""
+        sizes = root_mean_squares(reference.net)
+        speeds = jnp.maximum(root_mean_squares(reference.velocity), self.friction * sizes)
+        errors = [root_mean_squares(part) for part in (error.net, error.velocity)]
+        return jnp.concatenate(errors), jnp.concatenate([sizes, speeds])
