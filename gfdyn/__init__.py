@@ -19,6 +19,7 @@ from ._certificate import (
     Certificate as Certificate,
     CertificateWarning as CertificateWarning,
 )
+from ._continuation import concatenate as concatenate
 from ._descent import DescentState as DescentState, descend as descend
 from ._distance import Distance as Distance, distance as distance
 from ._kinks import Kinks as Kinks

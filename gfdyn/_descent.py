@@ -13,6 +13,7 @@ from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
 from tqdm import tqdm
 
 from ._certificate import close_ledger
+from ._compiling import announced, counted
 from ._problem import Problem
 from ._rates import LearningRate, NormScaledRate as NormScaledRate, check_rate
 from ._results import RESULTS, choose
@@ -34,6 +35,7 @@ from ._trajectory import (
     hashable,
     measure,
     raise_unless_ok,
+    with_compilations,
 )
 from .flows import GradientFlow
 from .nets import AbstractNet, norm, weight_mask
@@ -111,10 +113,13 @@ def descend(
     run = make_run(
         problem, first, optimizer, batch_size, sampler, momentum, decay, decay_mask
     )
-    start = _start(run, net, key)
     save_every = max(1, steps // _DEFAULT_SAVES) if save_every is None else save_every
-    state, rows = _run(run, start, steps, save_every, progress)
-    return to_trajectory(run, state, rows, records, throw)
+    with counted() as compilations:
+        with announced():
+            start = _start(run, net, key)
+            state, rows = _run(run, start, steps, save_every, progress)
+        trajectory = to_trajectory(run, state, rows, records, throw)
+    return with_compilations(trajectory, compilations.count)
 
 
 def make_run(
@@ -258,11 +263,12 @@ def to_trajectory(
             "num_slides": none,
             "num_releases": none,
         },
-        result=choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
+        result=choose(finite, RESULTS.successful, RESULTS.diverged),
         stop_index=none - 1,
         certificate=close_ledger(state.ledger, state.dissipated),
         stop_names=(),
         checkpoint=state,
+        initial_time=ts[0],
     )
     trajectory = raise_unless_ok(trajectory) if throw else trajectory
     # Collapse is an end to be told apart, but no failure.

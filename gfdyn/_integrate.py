@@ -1,152 +1,48 @@
 """The integration loop: steps, saves, stop conditions, certificate, physical time.
 
-The loop is cut in three jitted parts so that a run can be advanced in portions, with a
-progress bar between them, and takes the same steps as when it runs in one go.
+It is jitted apart from the start (`begin`) and the end (`finish`), so that a run can be
+advanced in portions, with a progress bar between them, and takes the same steps as when it
+runs in one go.
 """
 
+import math
 from typing import Any
 
 import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool
 
-from ._certificate import Certificate, Ledger, close_ledger, open_ledger, update_ledger
-from ._kinks import KinkLog, log_step, open_log
+from ._certificate import Certificate, Ledger, close_ledger, update_ledger
+from ._compiling import tracing
+from ._kinks import log_step
 from ._lanes import lanes_in_turn
+from ._progress import Count, Counters, Progress, Scalar, Task
 from ._results import RESULTS, choose
 from ._saving import (
     AcceptedSteps,
     Saves,
     blank_unwritten,
     buffers,
-    open_saves,
     save_between,
     save_step,
     write,
 )
 from ._time import MAX_CHANGE, NODES, TimeRate, fit_time_rate
 from .flows import AbstractFlow, State
-from .kinks import live_gates
-from .nets import AbstractNet
-from .solvers import AbstractSolver, Events, Step, no_events
-from .stopping import AbstractStop, Observation
+from .solvers import Step
+from .stopping import Observation
 
-
-Scalar = Float[Array, ""]
-Count = Int[Array, ""]
 
 # A step whose outcome is not finite is tried again this many times, smaller by the
 # controller's largest factor (5), before the field itself is held responsible.
 _MAX_NONFINITE = 40
 # Accepted steps in a row that take no time, each with an event: a cascade.
 _MAX_INSTANT = 1000
-
-
-class Counters(eqx.Module):
-    """How much work was done."""
-
-    accepted: Count
-    rejected: Count
-    field_evaluations: Count
-    consecutive_nonfinite: Count
-    consecutive_instant: Count
-    events: Events
-    # Points at which another regime was as right
-    choices: Count
-
-
-class Progress(eqx.Module):
-    """Everything that evolves during a solve."""
-
-    # Where it is
-    time: Scalar
-    state: State
-    log_time: Scalar
-    log_time_rate: Scalar
-    # The next attempt
-    size: Scalar
-    solver_state: Any
-    # Growth of log ‖θ‖ per unit time over the last accepted step
-    growth: Scalar
-    # Measurements and output
-    ledger: Ledger
-    stop_memories: tuple[Any, ...]
-    met: Count
-    counters: Counters
-    saves: Saves
-    log: KinkLog | None
-    result: Any
-    done: Bool[Array, ""]
-
-
-class Task(eqx.Module):
-    """What is to be solved; constant during the solve."""
-
-    flow: AbstractFlow
-    solver: AbstractSolver
-    t0: Scalar
-    t1: Scalar
-    ts: Float[Array, " times"] | AcceptedSteps
-    stop: tuple[AbstractStop, ...]
-    # How many events at kinks are kept; 0: neither they nor the gates
-    num_kinks: int = eqx.field(static=True)
-    # The most steps to attempt, and a bound on it that the compiled loop has
-    max_steps: Count
-    loop_bound: int = eqx.field(static=True)
-    loop_kind: str = eqx.field(static=True)
-
-
-@eqx.filter_jit
-def begin(task: Task, net: AbstractNet, dt0: Scalar | None) -> Progress:
-    """The state of the loop before its first step."""
-    with jax.default_matmul_precision("highest"):
-        flow, dtype = task.flow, task.t0.dtype
-        position = flow.start(net)
-        state = State(position, jnp.zeros((), dtype))
-        solver_state, size = task.solver.init(flow, state, dt0)
-        # Python's own numbers would become arrays, and the next portion compile again.
-        solver_state = jax.tree.map(_as_array, solver_state)
-        ledger = open_ledger(flow, position)
-        minus_infinity = jnp.asarray(-jnp.inf, dtype)
-        zero = jnp.asarray(0, jnp.int32)
-        gates, log = None, None
-        if task.num_kinks:
-            gates = live_gates(flow, position)
-            log = open_log(flow, position, task.num_kinks, dtype)
-        if isinstance(task.ts, AcceptedSteps):
-            saves = open_saves(position, gates, task.ts.capacity, dtype)
-            write_now = jnp.asarray(True)
-        else:
-            saves = open_saves(position, gates, len(task.ts), dtype)
-            write_now = task.ts[0] <= task.t0
-        written = write(saves, task.t0, position, gates, minus_infinity, minus_infinity)
-        saves = jax.tree.map(lambda a, b: jnp.where(write_now, a, b), written, saves)
-        # At θ = 0 the norm has no logarithm.
-        finite = jnp.isfinite(ledger.energy) & (ledger.largest_log_norm < jnp.inf)
-        nothing_to_do = task.t1 <= task.t0
-        return Progress(
-            time=task.t0,
-            state=state,
-            log_time=minus_infinity,
-            log_time_rate=flow.log_time_rate(position),
-            size=size,
-            solver_state=solver_state,
-            growth=jnp.zeros((), dtype),
-            ledger=ledger,
-            stop_memories=tuple(condition.init(dtype) for condition in task.stop),
-            met=jnp.asarray(-1, jnp.int32),
-            counters=Counters(zero, zero, zero, zero, zero, no_events(), zero),
-            saves=saves,
-            log=log,
-            result=choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
-            done=~finite | nothing_to_do,
-        )
-
-
-def _as_array(leaf: Any) -> Any:
-    return jnp.asarray(leaf) if isinstance(leaf, bool | int | float) else leaf
+# A clock has come to its end where so late a log t would double within so small a part of
+# the time on the clock.
+_LATE, _STANDSTILL = 100.0, 1e-2
 
 
 @eqx.filter_jit
@@ -155,6 +51,7 @@ def advance(task: Task, progress: Progress, until: Count) -> Progress:
 
     On a CPU, lanes under `vmap` that follow kinks run in turn.
     """
+    tracing()
     branching = task.solver.follows_kinks(task.flow.point(progress.state.position))
     if branching and jax.default_backend() == "cpu":
         return lanes_in_turn(_advance, task.loop_kind)(task, progress, until)
@@ -182,6 +79,7 @@ def _advance(task: Task, progress: Progress, until: Count) -> Progress:
 def finish(task: Task, progress: Progress) -> tuple[Saves, Certificate]:
     """The rows with the end among them where accepted steps are saved, and the
     certificate."""
+    tracing()
     saves = progress.saves
     if isinstance(task.ts, AcceptedSteps):
         # One row more than the capacity, so that the end always has a place.
@@ -400,6 +298,7 @@ def _outcome(
     result, done = p.result, p.done
     for happened, name in (
         (exhausted, RESULTS.max_steps_reached),
+        (_clock_stands(task, p), RESULTS.clock_ended),
         (nonfinite, RESULTS.nonfinite_state),
         (lost, RESULTS.projection_failed),
         (undecided, RESULTS.no_regime),
@@ -413,3 +312,12 @@ def _outcome(
         result = choose(happened, name, result)
         done = done | happened
     return result, done
+
+
+def _clock_stands(task: Task, p: Progress) -> Bool[Array, ""]:
+    """Whether log t runs away while the clock all but stands: (τ − τ₀) d log log t/dτ ≫ 1.
+    It is L in the arc length of a net of degree L, and less where t is of the clock."""
+    log_time, rate = jax.lax.stop_gradient((p.log_time, p.log_time_rate))
+    log_growth = rate - log_time - jnp.log(jnp.maximum(log_time, 1.0))
+    spent = jnp.log(p.time - task.t0)
+    return (log_time > _LATE) & (log_growth + spent > -math.log(_STANDSTILL))

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from . import nets
 from ._kinks import Kinks
+from ._lanes import lane
 from ._results import RESULTS
 from .flows import EscapeFlow
 
@@ -19,7 +20,42 @@ def to_xarray(traj: Any) -> xr.Dataset:
 
     Dims: `save`, `interval` (between neighbouring saves), `layer` (1 … L), `hidden`
     (1 … L−1), `neuron_l`. The weights are θ for a GradientFlow, ρ for an EscapeFlow.
+
+    Of a batch there is the dim `lane` besides (`lane_0`, `lane_1`, … if it has several
+    axes), NaN stands in rows that were not reached, and how each lane ended is no attribute
+    but a variable.
     """
+    if traj.batch_shape:
+        return _of_batch(traj)
+    return _of_one(traj, traj.flow.direction(traj.final_position))
+
+
+def _of_batch(traj: Any) -> xr.Dataset:
+    """The datasets of the lanes side by side, axis by axis."""
+    axes = len(traj.batch_shape)
+
+    def along(traj: Any, axis: int) -> xr.Dataset:
+        if axis == axes:
+            dataset = _of_one(traj, traj.flow.direction(traj.final_position))
+            told = {k: v for k, v in dataset.attrs.items() if k not in ("flow", "net")}
+            dataset.attrs = {k: dataset.attrs[k] for k in ("flow", "net")}
+            return dataset.assign(told)
+        rows = range(traj.batch_shape[0])
+        lanes = [along(lane(traj, i), axis + 1) for i in rows]
+        return xr.concat(
+            lanes,
+            dim="lane" if axes == 1 else f"lane_{axis}",
+            data_vars="all",
+            coords="different",
+            compat="equals",
+            join="exact",
+            combine_attrs="override",
+        )
+
+    return along(traj, 0)
+
+
+def _of_one(traj: Any, template: nets.AbstractNet) -> xr.Dataset:
     clock = traj.flow.clock_name
     clock_units = {"t": "physical time"}.get(clock, "clock of the flow")
     variables: dict[str, Any] = {
@@ -36,7 +72,6 @@ def to_xarray(traj: Any) -> xr.Dataset:
             traj.log_radius,
             {"long_name": "log r, r = ‖θ‖/√L"},
         )
-    template = traj.flow.direction(traj.final_position)
     for name, leaf in zip(template.parameter_names, _leaves(traj), strict=True):
         variables[name] = (_weight_dims(template, name, leaf.ndim), leaf)
     for name, record in traj.records.items():

@@ -154,3 +154,8 @@ class _OfArrays:
         the function was traced."""
         arrays_out = map(jax.tree.unflatten, self.trees, parts)
         return eqx.combine(tuple(arrays_out), self.rest_out)
+
+
+def lane(batch: Any, index: int | tuple[int, ...]) -> Any:
+    """One lane of a batch that `vmap` made: the entries of its arrays at an index."""
+    return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, batch)

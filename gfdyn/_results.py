@@ -20,6 +20,12 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "few units of the resolution of the time. Integrate an EscapeFlow, in whose clock "
         "the blow-up is infinitely far away, or stop before with gf.stopping.RadiusAbove."
     )
+    clock_ended = (
+        "Physical time runs to infinity within a finite span of this clock, whose end is "
+        "all but reached: as log E falls ever faster in networks of degree above two, the "
+        "clock of the loss does not last. Stop before with gf.stopping.RiskBelow, or use "
+        "GradientFlow(..., clock='arc'), which has no end."
+    )
     nonfinite_state = (
         "The parameters, their velocity or the risk became NaN or infinite, whatever the "
         "step size. Check the scale of the data and of the initialisation; for margins "
@@ -51,6 +57,11 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The weights collapsed to zero, where every gradient but the decay's vanishes: "
         "their norm fell below 1e-6 of what it was. Lower weight_decay or the learning "
         "rate, or enlarge the batches."
+    )
+    diverged = (
+        "Gradient descent diverged: its parameters or its risk became NaN or infinite. "
+        "Lower the learning rate; or, if the data or the initialisation are huge, their "
+        "scale."
     )
     interrupted = "The solve was interrupted from the keyboard."
 
@@ -85,11 +96,13 @@ _NAMES = (
     "max_steps_reached",
     "time_stalled",
     "blew_up",
+    "clock_ended",
     "nonfinite_state",
     "projection_failed",
     "no_regime",
     "crowded_kinks",
     "event_cascade",
     "collapsed",
+    "diverged",
     "interrupted",
 )

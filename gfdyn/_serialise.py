@@ -3,6 +3,7 @@
 No pickle: a file names classes out of a fixed list, and holds numbers.
 """
 
+import dataclasses
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -14,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import data, flows, losses, nets
+from ._begin import SolveState
 from ._certificate import Certificate, Ledger
 from ._kinks import Kinks
+from ._lanes import lane
 from ._problem import Problem
 from ._results import RESULTS, name_of, result_named
 from ._sgd import DescentState
@@ -29,6 +32,7 @@ def _known_classes() -> dict[str, type]:
         flows.MomentumFlow,
         flows.Moving,
         flows.Polar,
+        flows.State,
         nets.BatchNorm,
         nets.Conv,
         nets.Dag,
@@ -52,6 +56,7 @@ def _known_classes() -> dict[str, type]:
         Kinks,
         Ledger,
         Problem,
+        SolveState,
     )
     return {cls.__name__: cls for cls in modules}
 
@@ -73,11 +78,11 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         items = [encode(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
         return {"tuple": items}
     if isinstance(value, RESULTS):  # pyright: ignore[reportArgumentType]
-        return {"result": name_of(value)}
+        return {"result": _names(value)}
     if _known_classes().get(type(value).__name__) is type(value):
         fields = {
-            field: encode(getattr(value, field), f"{name}.{field}", arrays)
-            for field in type(value).__dataclass_fields__
+            field.name: encode(getattr(value, field.name), f"{name}.{field.name}", arrays)
+            for field in dataclasses.fields(value)
         }
         return {"class": type(value).__name__, "fields": fields}
     raise TypeError(
@@ -98,12 +103,29 @@ def decode(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if kind == "tuple":
         return tuple(decode(v, arrays) for v in content)
     if kind == "result":
-        return result_named(content)
+        return _results(content)
     ((_, fields),) = rest
-    module = object.__new__(_known_classes()[content])
-    for field, value in fields.items():
-        object.__setattr__(module, field, decode(value, arrays))
+    cls = _known_classes()[content]
+    module = object.__new__(cls)
+    for field in dataclasses.fields(cls):
+        # A field that a file of an older version lacks has its default.
+        if field.name in fields:
+            object.__setattr__(module, field.name, decode(fields[field.name], arrays))
     return module
+
+
+def _names(result: Any) -> Any:
+    """The name of a result, or a list of those of a batch."""
+    if result._value.ndim == 0:
+        return name_of(result)
+    return [_names(lane(result, i)) for i in range(len(result._value))]
+
+
+def _results(names: Any) -> Any:
+    """What `_names` was given."""
+    if isinstance(names, str):
+        return result_named(names)
+    return jax.tree.map(lambda *lanes: jnp.stack(lanes), *map(_results, names))
 
 
 def _as_jax(array: np.ndarray) -> jax.Array:

@@ -10,6 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from ._certificate import Ledger, open_ledger, update_ledger
+from ._compiling import tracing
 from ._rates import rate_at
 from ._sampling import Batches, draw_epoch, on_batch
 from .flows import GradientFlow
@@ -123,6 +124,7 @@ class Run(eqx.Module):
 @eqx.filter_jit
 def begin(run: Run, net: AbstractNet, key: PRNGKeyArray) -> DescentState:
     """The state before the first step."""
+    tracing()
     zero = jnp.zeros((), net.weights[0].dtype)
     carried = run.rule.transform.init(net)  # pyright: ignore[reportArgumentType]
     return DescentState(
@@ -143,6 +145,7 @@ def advance(
     run: Run, state: DescentState, portions: Int[Array, " saves"]
 ) -> tuple[DescentState, Rows]:
     """Portions of steps, one after the other, saving at the end of each."""
+    tracing()
     batches = None if run.batch_size is None else run.batches(state.key, state.step)
 
     def portion(carry: Any, steps: Count) -> tuple[Any, Any]:

@@ -13,20 +13,25 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 from tqdm import tqdm
 
+from ._begin import begin, state_of
 from ._certificate import CertificateWarning
-from ._integrate import Counters, Progress, Task, advance, begin, finish
+from ._compiling import announced, counted
+from ._continuation import going_on
+from ._integrate import advance, finish
 from ._kinks import Kinks, read_log, written_events
+from ._progress import Counters, Progress, Task
 from ._results import RESULTS, choose, is_ok
 from ._saving import AcceptedSteps, Saves
+from ._summary import doubt_of
 from ._tracing import is_concrete, is_single
 from ._trajectory import (
     Measure,
     Trajectory,
     checked_record,
-    doubt_of,
     hashable,
     measure,
     raise_unless_ok,
+    with_compilations,
 )
 from .flows import AbstractFlow
 from .nets import AbstractNet
@@ -43,7 +48,7 @@ _SAVES_MEMORY = 1e9
 
 def solve(
     flow: AbstractFlow,
-    net: AbstractNet,
+    net: AbstractNet | Trajectory,
     t1: ArrayLike | None = None,
     *,
     ts: ArrayLike | Sequence[ArrayLike] | AcceptedSteps | None = None,
@@ -65,7 +70,9 @@ def solve(
 
     Main arguments:
         flow: what to integrate, such as `GradientFlow(problem)` or `EscapeFlow(problem)`.
-        net: where it starts.
+        net: where it starts; or a trajectory of the same flow and solver, to go on from
+            where it ended, to the last bit as one long solve if that was between two steps
+            (at a stop, say, and not at its t1). `gf.concatenate` joins the two.
         t1: where it ends, in the flow's clock; `inf` if a stop condition ends it. The
             last save time if None.
         ts: save times, or `AcceptedSteps(capacity)`. If None, 101 equal ones, or 256
@@ -81,7 +88,8 @@ def solve(
     Other arguments:
         stop: conditions of `gf.stopping` that end the solve before t1, with the step in
             which one is met; that time has no derivative.
-        t0: where the clock starts. Flows are autonomous: leave it at 0.
+        t0: where the clock starts. Flows are autonomous: leave it at 0. A trajectory goes
+            on from its `final_time`.
         dt0: first step size to try; one that moves θ by about 1 % if None.
         max_steps: most attempted steps.
         throw: raise if the solve fails, rather than return with its `result`.
@@ -101,6 +109,10 @@ def solve(
         TypeError: on arguments of the wrong kind.
     """
     records = checked_record(record)
+    start: Any = net
+    if isinstance(net, Trajectory):
+        start, t0 = going_on(flow, net, t0)
+        net = net.final_direction
     task = make_task(flow, net, t1, ts, kinks, solver, stop, t0, max_steps, derivatives)
     if dt0 is not None:
         dt0 = _scalar("dt0", dt0, task.t0.dtype)
@@ -108,12 +120,16 @@ def solve(
             raise ValueError(
                 f"dt0={float(dt0)} must be positive and finite, or None to choose it."
             )
-    state = begin(task, net, dt0)
-    if progress:
-        task, state = _advance_with_bar(task, state)
-    else:
-        task, state = _advance(task, state, task.max_steps)
-    trajectory = to_trajectory(task, state, records)
+    with counted() as compilations:
+        with announced():
+            state = begin(task, start, dt0)
+        if progress:
+            task, state = _advance_with_bar(task, state)
+        else:
+            task, state = _advance(task, state, task.max_steps)
+        with announced():
+            trajectory = to_trajectory(task, state, records)
+    trajectory = with_compilations(trajectory, compilations.count)
     if throw:
         trajectory = raise_unless_ok(trajectory)
     if is_single(trajectory.final_time) and is_ok(trajectory.result):
@@ -289,7 +305,8 @@ def _cast(name: str, value: Any, dtype: Any) -> Array:
 def _advance(task: Task, state: Progress, until: Array) -> tuple[Task, Progress]:
     """Advance, with more places for sites at kinks whenever there are too few."""
     while True:
-        state = advance(task, state, until)
+        with announced():
+            state = advance(task, state, until)
         crowded = state.result == RESULTS.crowded_kinks
         if not (is_single(crowded) and crowded and isinstance(task.solver, ExactKinks)):
             return task, state
@@ -355,6 +372,8 @@ def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) ->
         certificate=certificate,
         stop_names=tuple(map(name_of, task.stop)),
         kinks=kinks,
+        checkpoint=state_of(state),
+        initial_time=task.t0,
     )
 
 

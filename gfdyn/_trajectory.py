@@ -1,5 +1,6 @@
 """What a solve gives back."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -8,16 +9,21 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Int, PyTree
 
 from ._certificate import Certificate
+from ._compiling import tracing
 from ._kinks import Kinks
 from ._labelling import to_xarray
+from ._lanes import lane
 from ._problem import Problem
 from ._results import RESULTS, is_ok
 from ._serialise import decode, encode, replace_atomically
+from ._sgd import DescentState
+from ._summary import summary
 from ._tracing import is_concrete
 from .flows import AbstractFlow, EscapeFlow
 from .nets import AbstractNet
@@ -45,16 +51,18 @@ class Trajectory(eqx.Module):
         records: what was asked for by `record`, leading axis T.
         initial_risk, final_risk: the risk where the solve began and ended (L₀(ρ) for a
             localized flow).
-        final_time: where the solve ended, in the flow's clock.
+        initial_time, final_time: where the solve began and ended, in the flow's clock.
         stats: counts: `num_steps` (accepted), `num_rejected`, `num_field_evaluations`
             (passes forward and back, products with Jᵀ and J among them),
-            `num_crossings`, `num_slides`, `num_releases`.
+            `num_crossings`, `num_slides`, `num_releases`; and `num_compilations`, how many
+            programs were compiled on the way, 0 where all were there.
         result: how it ended, one of `gf.RESULTS`.
         stop_index: which stop condition was met, −1 for none.
         certificate: three numbers that vanish for the exact flow, and how often it was
             not unique.
         kinks: what was asked for by `kinks`, None otherwise.
-        checkpoint: of a descent, the state from which `gf.descend` goes on.
+        checkpoint: where it stands, from which `gf.solve` goes on, or `gf.descend` if it is
+            a descent.
     """
 
     flow: AbstractFlow
@@ -75,6 +83,7 @@ class Trajectory(eqx.Module):
     stop_names: tuple[str, ...] = eqx.field(static=True)
     kinks: Kinks | None = None
     checkpoint: Any = None
+    initial_time: Float[Array, "*batch"] | float = 0.0
 
     @property
     def problem(self) -> Problem:
@@ -120,13 +129,38 @@ class Trajectory(eqx.Module):
         index = int(self.stop_index)
         return self.stop_names[index] if index >= 0 else None
 
+    @property
+    def is_descent(self) -> bool:
+        """Whether it is one of `gf.descend`, and no flow."""
+        return isinstance(self.checkpoint, DescentState)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The shape of a batch that `jax.vmap` made; () of a single trajectory."""
+        return self.final_time.shape
+
+    def lane(self, *index: int) -> "Trajectory":
+        """One trajectory of a batch, with the rows that were reached.
+
+        Raises:
+            IndexError: unless there is an index in range for each axis of the batch.
+        """
+        shape = self.batch_shape
+        inside = [-n <= i < n for i, n in zip(index, shape, strict=False)]
+        if len(index) != len(shape) or not all(inside):
+            raise IndexError(
+                f"lane{index}: this is a batch of shape {shape}; give an index for each of "
+                "its axes."
+            )
+        return reached(lane(self, index))
+
     def measure(self, function: Measure) -> PyTree[Array]:
         """`function(problem, net)` at every save, stacked along a leading axis T."""
         return measure(hashable(function), self.flow, self.positions)
 
     def summary(self) -> str:
         """How the solve went, in a few lines of text."""
-        return _summary(self)
+        return summary(self)
 
     def to_xarray(self) -> xr.Dataset:
         """The trajectory as a labelled dataset: dims, units and settings named."""
@@ -200,6 +234,37 @@ def raise_unless_ok(trajectory: Trajectory) -> Trajectory:
     return result.error_if(trajectory, failed)
 
 
+def reached(traj: Trajectory) -> Trajectory:
+    """A concrete trajectory without the rows that were not reached, which are NaN."""
+    saves = int(np.sum(~np.isnan(np.asarray(traj.ts))))
+    intervals = max(saves - 1, 0)
+    kinks = traj.kinks
+    if kinks is not None:
+        events = int(np.sum(~np.isnan(np.asarray(kinks.time))))
+        rows = ("time", "layer", "unit", "sample", "kind", "side", "other_side")
+        kinks = dataclasses.replace(
+            kinks,
+            **{name: getattr(kinks, name)[:events] for name in rows},
+            gates=tuple(gates[:saves] for gates in kinks.gates),
+            sliding=tuple(slides[:saves] for slides in kinks.sliding),
+        )
+    return dataclasses.replace(
+        traj,
+        ts=traj.ts[:saves],
+        positions=jax.tree.map(lambda rows: rows[:saves], traj.positions),
+        log_time=traj.log_time[:saves],
+        log_interval=traj.log_interval[:intervals],
+        records=jax.tree.map(lambda rows: rows[:saves], traj.records),
+        kinks=kinks,
+    )
+
+
+def with_compilations(trajectory: Trajectory, count: int) -> Trajectory:
+    """The trajectory, with how many programs were compiled on the way."""
+    stats = trajectory.stats | {"num_compilations": jnp.asarray(count, jnp.int32)}
+    return eqx.tree_at(lambda t: t.stats, trajectory, stats)
+
+
 def load(path: str | os.PathLike) -> Trajectory:
     """The trajectory that `Trajectory.save` wrote.
 
@@ -256,6 +321,8 @@ def checked_record(record: Mapping[str, Measure] | None) -> Mapping[str, Measure
 def measure(function: Measure, flow: AbstractFlow, positions: Any) -> PyTree[Array]:
     """`function(problem, net)` at each position, in batches."""
 
+    tracing()
+
     def at(position: Any) -> PyTree[Array]:
         found = function(flow.problem, flow.net(position))
         for leaf in jax.tree.leaves(found):
@@ -268,76 +335,3 @@ def measure(function: Measure, flow: AbstractFlow, positions: Any) -> PyTree[Arr
 
     with jax.default_matmul_precision("highest"):
         return jax.lax.map(at, positions, batch_size=_BATCH)
-
-
-def _summary(traj: Trajectory) -> str:
-    if traj.final_time.ndim:
-        raise ValueError(
-            f"this is a batch of {traj.final_time.shape} trajectories; take one of them, "
-            "jax.tree.map(lambda a: a[0], traj), to summarise or save."
-        )
-    clock = traj.flow.clock_name
-    stats = {name: int(value) for name, value in traj.stats.items()}
-    certificate = traj.certificate
-    log_t = float(traj.final_log_time)
-    lines = [
-        f"{type(traj.flow).__name__}: {_outcome(traj)}",
-        f"  clock            {clock} = {float(traj.final_time):.6g}",
-        f"  physical time    {_physical_time(log_t)}",
-        f"  risk             {float(traj.initial_risk):.6g} → {float(traj.final_risk):.6g}",
-        f"  steps            {stats['num_steps']} accepted, {stats['num_rejected']} "
-        f"rejected, {stats['num_field_evaluations']} field evaluations",
-        f"  certificate      energy residual {float(certificate.energy_residual):.1e}, "
-        f"balance drift {float(certificate.balance_drift):.1e}, "
-        f"risk increase {float(certificate.risk_increase):.1e}",
-    ]
-    if stats["num_crossings"] or stats["num_slides"]:
-        lines.append(
-            f"  kinks            {stats['num_crossings']} crossings, "
-            f"{stats['num_slides']} slides, {stats['num_releases']} releases"
-        )
-    if choices := int(certificate.choices):
-        lines.append(
-            f"  choices          {choices}: left a kink where the flow is not unique "
-            "(docs/algorithm.md); gradient descent may leave on another side, or later"
-        )
-    if doubt := doubt_of(traj):
-        lines.append(f"  note             {doubt}")
-    return "\n".join(lines)
-
-
-def doubt_of(traj: Trajectory) -> str | None:
-    """Why the trajectory is not to be trusted, and what helps; None if its certificate
-    holds."""
-    if traj.certificate.holds:
-        return None
-    residual, limit = traj.certificate.energy_residual, traj.certificate.residual_limit
-    if traj.checkpoint is not None:
-        remedy = "these steps are too long for a flow; lower the learning rate"
-    elif traj.final.has_kinks and not (
-        traj.stats["num_crossings"] or traj.stats["num_slides"]
-    ):
-        remedy = (
-            "lower rtol; or, if it was gf.solvers.Adaptive, which chatters where neurons "
-            "slide along kinks, use gf.solvers.ExactKinks()"
-        )
-    else:
-        remedy = "lower rtol"
-    return (
-        f"the energy identity fails (residual {float(residual):.1e}, at most "
-        f"{float(limit):.0e} is trusted): {remedy}"
-    )
-
-
-def _outcome(traj: Trajectory) -> str:
-    if traj.stopped_by is not None:
-        return f"stopped by {traj.stopped_by}"
-    if is_ok(traj.result):
-        return "reached its final time"
-    return RESULTS[traj.result]
-
-
-def _physical_time(log_t: float) -> str:
-    if np.abs(log_t) < 200 or log_t == -np.inf:
-        return f"t = {np.exp(log_t):.6g} (log t = {log_t:.6g})"
-    return f"log t = {log_t:.6g}"

@@ -103,7 +103,7 @@ def test_momentum_moves_on_its_effective_time(teacher):
 def test_divergence_has_a_name(teacher):
     net = gf.nets.MLP([4, 5, 2], key=jax.random.key(0))
     traj = gf.descend(teacher, net, 1e6, 50, throw=False)
-    assert traj.result == gf.RESULTS.nonfinite_state
+    assert traj.result == gf.RESULTS.diverged
     with pytest.raises(gf.SolveError, match="became NaN or infinite"):
         gf.descend(teacher, net, 1e6, 50)
 

@@ -251,6 +251,9 @@ def test_loaded_trajectory_works_on(made, tmp_path):
             np.testing.assert_array_equal(p, q)
     start = jax.tree.map(lambda rows: rows[0], loaded.net)
     repeated = gf.solve(loaded.flow, start, ts=loaded.ts, record=RECORD, solver=LOOSE)
+    # What was compiled on the way is of the process, not of the flow.
+    assert repeated.stats.pop("num_compilations") == 0
+    assert traj.stats.pop("num_compilations") > 0
     assert_identical(repeated, traj)
 
 

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
+from .._tracing import is_concrete
 from ._activation import PiecewiseLinear
 from ._base import AbstractNet, Gate
 from ._invariant import Invariant
@@ -168,7 +169,7 @@ def _check_net(net: AbstractNet) -> None:
 
 
 def _number(name: str, value: float) -> float:
-    if isinstance(value, jax.core.Tracer) or isinstance(value, bool | str):
+    if not is_concrete(value) or isinstance(value, bool | str):
         raise TypeError(
             f"{name}={value} must be a plain number: it is part of the network's structure."
         )

@@ -7,7 +7,9 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from .. import stopping
-from .._integrate import Progress, Task, advance as advance, begin as _begin
+from .._begin import begin as _begin
+from .._integrate import advance as advance
+from .._progress import Progress, Task
 from .._saving import AcceptedSteps
 from .._solve import make_task, to_trajectory
 from .._trajectory import Measure, Trajectory

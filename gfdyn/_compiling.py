@@ -1,0 +1,76 @@
+"""What is compiled on the way: counted, and said where it takes long."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+
+# Compilations that take longer, in seconds, are spoken of.
+_PATIENCE = 2.0
+_MESSAGE = (
+    "gfdyn: compiling (once for each shape; gf.enable_cache() keeps the programs for the "
+    "processes that come after)"
+)
+
+
+class Compilations:
+    """How many programs were compiled since it was opened."""
+
+    def __init__(self) -> None:
+        """None so far."""
+        self.count = 0
+        self.announced = False
+        self._timer: threading.Timer | None = None
+
+    def begin(self) -> None:
+        """One more; speak, once, if it takes long."""
+        self.count += 1
+        if self.announced or self._timer is not None:
+            return
+        self._timer = threading.Timer(_PATIENCE, self._announce)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self) -> None:
+        """What was compiled has been."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _announce(self) -> None:
+        self.announced = True
+        # Seen unless logging is told otherwise, and silenced by it.
+        logging.getLogger("gfdyn").warning(_MESSAGE)
+
+
+_open: ContextVar[Compilations | None] = ContextVar("compilations", default=None)
+
+
+@contextmanager
+def counted() -> Iterator[Compilations]:
+    """Count what is compiled inside."""
+    compilations = Compilations()
+    token = _open.set(compilations)
+    try:
+        yield compilations
+    finally:
+        compilations.end()
+        _open.reset(token)
+
+
+@contextmanager
+def announced() -> Iterator[None]:
+    """Inside a function is called that is compiled where its shapes are new."""
+    try:
+        yield
+    finally:
+        if (compilations := _open.get()) is not None:
+            compilations.end()
+
+
+def tracing() -> None:
+    """To be called in what is jitted: it runs only as that is traced, to be compiled."""
+    if (compilations := _open.get()) is not None:
+        compilations.begin()
