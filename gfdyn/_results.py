@@ -41,7 +41,10 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "No regime was found in which the flow goes on: at a kink, neither what was "
         "proposed nor what gradient descent blown up there settles in was right. Perturb "
         "the initialisation or the data a little, use float64, or loosen rtol, so that "
-        "fewer gates matter; gf.solvers.ExactKinks(verified=False) goes on unverified."
+        "fewer gates matter; gf.solvers.ExactKinks(verified=False) goes on unverified. A "
+        "SignFlow ends where a neuron would slide along its kink, or signs could go on in "
+        "several ways: there use sign descent, gf.descend(problem, net, "
+        "optax.sign_sgd(rate), steps)."
     )
     crowded_kinks = (
         "More neurons slide at once than there are places for. Give the solver more, as in "

@@ -32,6 +32,7 @@ def _known_classes() -> dict[str, type]:
         flows.MomentumFlow,
         flows.Moving,
         flows.Polar,
+        flows.SignFlow,
         flows.State,
         nets.BatchNorm,
         nets.Conv,

@@ -35,7 +35,7 @@ from ._trajectory import (
 )
 from .flows import AbstractFlow
 from .nets import AbstractNet
-from .solvers import AbstractSolver, Adaptive, ExactKinks
+from .solvers import AbstractSolver, Adaptive, ExactKinks, SignSwitches
 from .stopping import AbstractStop, name_of
 
 
@@ -83,7 +83,7 @@ def solve(
             0 for neither.
         solver: how to integrate. If None `gf.solvers.ExactKinks()`, but for a model that
             was wrapped as it is, and for a flow in which nothing slides,
-            `gf.solvers.Adaptive()`.
+            `gf.solvers.Adaptive()`; for a SignFlow `gf.solvers.SignSwitches()`.
 
     Other arguments:
         stop: conditions of `gf.stopping` that end the solve before t1, with the step in
@@ -159,19 +159,13 @@ def make_task(
     flow.check(net)
     chosen = solver
     if chosen is None:
-        slides = net.knows_kinks and flow.jumps_at_kinks
-        chosen = ExactKinks() if slides else Adaptive()
+        chosen = _default_solver(flow, net)
     if not isinstance(chosen, AbstractSolver):
         raise TypeError(
             f"solver must be one of gf.solvers, got {chosen!r}; a diffrax solver goes "
             "in gf.solvers.Adaptive(method=...)."
         )
-    chosen.check(net)
-    if chosen.follows_kinks(net) and not flow.jumps_at_kinks:
-        raise ValueError(
-            f"solver={type(chosen).__name__}(): nothing slides in a {type(flow).__name__}, "
-            "which is continuous at kinks; use gf.solvers.Adaptive()."
-        )
+    chosen.check(flow, net)
     if kinks < 0:
         raise ValueError(f"kinks={kinks} must be 0 or more events.")
     if kinks and not chosen.follows_kinks(net):
@@ -203,6 +197,14 @@ def make_task(
     # The power of two above it, so that few other limits compile again.
     bound = 1 << (max_steps - 1).bit_length()
     return Task(flow, chosen, start, end, saves, stops, kinks, most, bound, kind)
+
+
+def _default_solver(flow: AbstractFlow, net: AbstractNet) -> AbstractSolver:
+    """One that is exact where the flow jumps, if the network tells where that is."""
+    if flow.jumps_at == "signs":
+        return SignSwitches()
+    exact = flow.jumps_at == "kinks" and net.knows_kinks
+    return ExactKinks() if exact else Adaptive()
 
 
 def _numbers_as_arrays(tree: Any, dtype: Any) -> Any:

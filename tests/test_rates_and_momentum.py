@@ -206,7 +206,7 @@ def test_saved_and_loaded(tmp_path):
 def test_nothing_slides_with_momentum():
     problem, net = relu()
     flow = gf.flows.MomentumFlow(problem, FRICTION)
-    with pytest.raises(ValueError, match="nothing slides in a MomentumFlow.*Adaptive"):
+    with pytest.raises(ValueError, match="MomentumFlow slides along no kink.*Adaptive"):
         gf.solve(flow, net, t1=1.0, solver=gf.solvers.ExactKinks())
 
 

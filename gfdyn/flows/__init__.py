@@ -4,3 +4,4 @@ from ._base import AbstractFlow as AbstractFlow, Field as Field, State as State
 from ._escape import EscapeFlow as EscapeFlow, Polar as Polar
 from ._gradient import GradientFlow as GradientFlow
 from ._momentum import MomentumFlow as MomentumFlow, Moving as Moving
+from ._sign import SignFlow as SignFlow

@@ -8,7 +8,7 @@ energy(0) − energy(τ) = dissipated(τ) certifies the integration.
 import abc
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -29,6 +29,7 @@ class State(eqx.Module):
     dissipated: Scalar
 
 
+Jumps = Literal["kinks", "signs", "nowhere"]
 # position -> velocity; an equinox module where its arrays are to be arguments
 Field = Callable[[Any], State]
 
@@ -45,8 +46,9 @@ class AbstractFlow(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def jumps_at_kinks(self) -> bool:
-        """Whether the velocity of its point jumps there, so that neurons may slide."""
+    def jumps_at(self) -> Jumps:
+        """Where the velocity of its point jumps, and it may slide: at the kinks of a
+        network, where partial derivatives change sign besides, or nowhere."""
 
     @property
     @abc.abstractmethod

@@ -16,6 +16,7 @@ from ..nets import AbstractNet, norm
 from ._base import (
     AbstractFlow,
     Field,
+    Jumps,
     Scalar,
     State,
     axpy,
@@ -65,9 +66,9 @@ class EscapeFlow(AbstractFlow):
         return True
 
     @property
-    def jumps_at_kinks(self) -> bool:
-        """Yes."""
-        return True
+    def jumps_at(self) -> Jumps:
+        """At kinks."""
+        return "kinks"
 
     def check(self, net: AbstractNet) -> None:
         """Raise unless the net fits the problem and is homogeneous.

@@ -14,23 +14,15 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from .._problem import Problem, check_fit
 from .._tracing import is_concrete
 from ..losses import Linear
-from ..nets import AbstractNet, norm
-from ._base import (
-    AbstractFlow,
-    Field,
-    Scalar,
-    State,
-    axpy,
-    dot,
-    rescale,
-    root_mean_squares,
-)
+from ..nets import AbstractNet
+from ._base import Jumps, Scalar, State, axpy, dot, rescale
+from ._parameters import AbstractParameterFlow
 
 
 Clock = Literal["physical", "loss", "arc"]
 
 
-class GradientFlow(AbstractFlow):
+class GradientFlow(AbstractParameterFlow):
     r"""Gradient flow $d\theta/dt = -\nabla E(\theta)$ of $E = R + \lambda\|\theta\|^2$.
 
     The penalty is that of Galanti & Poggio, eq. (2): its gradient is $2\lambda\theta$. With
@@ -89,14 +81,9 @@ class GradientFlow(AbstractFlow):
         return "t" if self.clock == "physical" else "tau"
 
     @property
-    def comes_to_rest(self) -> bool:
-        """At its end alone."""
-        return False
-
-    @property
-    def jumps_at_kinks(self) -> bool:
-        """Yes."""
-        return True
+    def jumps_at(self) -> Jumps:
+        """At kinks."""
+        return "kinks"
 
     def check(self, net: AbstractNet) -> None:
         """Raise unless the net fits the problem, and the mask the net.
@@ -115,30 +102,6 @@ class GradientFlow(AbstractFlow):
                 f"decay_mask={mask} must have the structure of the net, with booleans for "
                 "its arrays, as jax.tree.map(lambda _: True, net) has."
             )
-
-    def start(self, net: AbstractNet) -> AbstractNet:
-        """θ itself."""
-        return net
-
-    def net(self, position: AbstractNet) -> AbstractNet:
-        """θ itself."""
-        return position
-
-    def direction(self, position: AbstractNet) -> AbstractNet:
-        """θ itself."""
-        return position
-
-    def log_norm(self, position: AbstractNet) -> Scalar:
-        """log ‖θ‖."""
-        return jnp.log(norm(position))
-
-    def point(self, position: AbstractNet) -> AbstractNet:
-        """θ."""
-        return position
-
-    def with_point(self, position: AbstractNet, net: AbstractNet) -> AbstractNet:
-        """The net."""
-        return net
 
     def cotangent(
         self, position: AbstractNet, outputs: Float[Array, "samples outputs"]
@@ -173,20 +136,6 @@ class GradientFlow(AbstractFlow):
             return jnp.ones_like(square)
         return 1 / jnp.sqrt(jnp.where(square > 0, square, 1.0))
 
-    def coasting_time(
-        self, position: AbstractNet, velocity: State, field: Field, tolerance: Scalar
-    ) -> Scalar:
-        """0: θ has no direction of its own in these coordinates."""
-        return jnp.zeros_like(tolerance)
-
-    def held(self, velocity: State) -> State:
-        """The velocity itself."""
-        return velocity
-
-    def retract(self, position: AbstractNet) -> AbstractNet:
-        """Nothing to do: θ is unconstrained."""
-        return position
-
     def energy(self, position: AbstractNet) -> Scalar:
         """E (physical, arc) or log E (loss)."""
         if self.clock == "loss":
@@ -220,12 +169,6 @@ class GradientFlow(AbstractFlow):
         if not self._has_decay:
             return jnp.zeros_like(log_time)
         return -4 * self.weight_decay * jnp.exp(log_time)
-
-    def error_blocks(
-        self, error: AbstractNet, reference: AbstractNet
-    ) -> tuple[Float[Array, " blocks"], Float[Array, " blocks"]]:
-        """The root mean square of each weight matrix, of the error and of θ."""
-        return root_mean_squares(error), root_mean_squares(reference)
 
     def decayed(self, net: AbstractNet) -> AbstractNet:
         """The parameters that decay, and 0 for the others."""

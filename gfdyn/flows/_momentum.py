@@ -13,6 +13,7 @@ from ..nets import AbstractNet, norm
 from ._base import (
     AbstractFlow,
     Field,
+    Jumps,
     Scalar,
     State,
     axpy,
@@ -75,9 +76,9 @@ class MomentumFlow(AbstractFlow):
         return "t"
 
     @property
-    def jumps_at_kinks(self) -> bool:
-        """No: its acceleration does."""
-        return False
+    def jumps_at(self) -> Jumps:
+        """Nowhere: at kinks its acceleration does."""
+        return "nowhere"
 
     @property
     def comes_to_rest(self) -> bool:

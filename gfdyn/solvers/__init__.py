@@ -9,3 +9,4 @@ from ._base import (
     no_events as no_events,
 )
 from ._exact_kinks import ExactKinks as ExactKinks
+from ._sign_switches import SignSwitches as SignSwitches

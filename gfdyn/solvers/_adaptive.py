@@ -82,8 +82,17 @@ class Adaptive(AbstractSolver):
         """`rtol`, relative, per step."""
         return self.rtol
 
-    def check(self, net: AbstractNet) -> None:
-        """Any network will do."""
+    def check(self, flow: AbstractFlow, net: AbstractNet) -> None:
+        """Raise on a flow that chatters everywhere; any network will do.
+
+        Raises:
+            ValueError: on a flow that switches signs.
+        """
+        if flow.jumps_at == "signs":
+            raise ValueError(
+                f"solver=Adaptive(): a {type(flow).__name__} jumps wherever a derivative "
+                "changes sign, and would chatter; use gf.solvers.SignSwitches()."
+            )
 
     def init(
         self, flow: AbstractFlow, state: State, dt0: Scalar | None
@@ -93,8 +102,15 @@ class Adaptive(AbstractSolver):
             dt0 = self.first_size(flow, state, flow.velocity(state.position))
         dt0 = jax.lax.stop_gradient(dt0)
         field = _Coasting(flow, jnp.asarray(False))
-        method_state = self.method.init(_TERM, 0.0 * dt0, dt0, state, field)
-        return _AdaptiveState(method_state, self.start_controller(flow, state, dt0)), dt0
+        controller = self.start_controller(flow, state, dt0)
+        return self.started(field, state, dt0, controller), dt0
+
+    def started(
+        self, field: Field, state: State, size: Scalar, controller: "ControllerState"
+    ) -> "_AdaptiveState":
+        """The method's state where a field begins."""
+        method_state = self.method.init(_TERM, 0.0 * size, size, state, field)
+        return _AdaptiveState(method_state, controller)
 
     def first_size(self, flow: AbstractFlow, state: State, velocity: State) -> Scalar:
         """A step that moves θ by 1 %."""

@@ -154,8 +154,8 @@ class AbstractSolver(eqx.Module):
         """The relative tolerance per step, by which the certificate is judged."""
 
     @abc.abstractmethod
-    def check(self, net: AbstractNet) -> None:
-        """Raise where it cannot integrate such a network.
+    def check(self, flow: AbstractFlow, net: AbstractNet) -> None:
+        """Raise where it cannot integrate such a flow of such a network.
 
         Raises:
             ValueError: saying what can.

@@ -136,12 +136,19 @@ class ExactKinks(AbstractSolver):
         """`rtol`, relative, per step."""
         return self.steps.rtol
 
-    def check(self, net: AbstractNet) -> None:
-        """Raise unless the network tells where it bends.
+    def check(self, flow: AbstractFlow, net: AbstractNet) -> None:
+        """Raise unless the network tells where it bends, and the flow may slide there.
 
         Raises:
-            ValueError: for one that was wrapped as it is.
+            ValueError: on a network that was wrapped as it is, and on other flows.
         """
+        if flow.jumps_at != "kinks":
+            signs = flow.jumps_at == "signs"
+            raise ValueError(
+                f"solver=ExactKinks(): a {type(flow).__name__} "
+                + ("jumps elsewhere too" if signs else "slides along no kink")
+                + f"; use gf.solvers.{'SignSwitches' if signs else 'Adaptive'}()."
+            )
         if not net.knows_kinks:
             raise ValueError(
                 "ExactKinks does not see where a wrapped model bends; use "
