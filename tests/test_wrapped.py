@@ -38,6 +38,15 @@ class Rows(eqx.Module):
         return jnp.sum(jnp.tanh(x @ self.w + self.b[None]), axis=1)
 
 
+class Calls(eqx.Module):
+    """Another network, and nothing but its call."""
+
+    inner: gf.nets.AbstractNet
+
+    def __call__(self, x):
+        return self.inner(x[None, :])[0]
+
+
 def quadratic():
     w, v = jax.random.normal(KEY, (4, 3)), 0.1 * jnp.ones((2, 4))
     return Quadratic(w, v)
@@ -93,23 +102,117 @@ def test_stacks_of_linear_layers_become_nets_with_kinks(name):
     )
 
 
-@pytest.mark.parametrize(
-    "activation", [jnp.tanh, jax.nn.gelu, jax.nn.relu6, jax.nn.elu, jnp.square]
-)
-def test_other_activations_are_taken_as_they_are(activation):
-    model = eqx.nn.MLP(3, 2, 5, 1, activation=activation, key=KEY)
+def relu_squared(z):
+    return jax.nn.relu(z) ** 2
+
+
+def cubed_relu(z):
+    return jax.nn.relu(z) ** 3
+
+
+# Each with the degree of v σ(W x), if it has one.
+OTHERS = {
+    "tanh": (jnp.tanh, None),
+    "gelu": (jax.nn.gelu, None),
+    "softplus": (jax.nn.softplus, None),
+    "elu": (jax.nn.elu, None),
+    "relu6": (jax.nn.relu6, None),
+    "square": (jnp.square, 3),
+    "relu_squared": (relu_squared, 3),
+    "cubed_relu": (cubed_relu, 4),
+}
+others = pytest.mark.parametrize("name", OTHERS)
+
+
+@others
+@pytest.mark.parametrize("biases", [False, True])
+def test_other_activations_are_taken_as_they_are_by_name(name, biases):
+    activation, degree = OTHERS[name]
+    model = eqx.nn.MLP(
+        3, 2, 5, 1, use_bias=biases, use_final_bias=biases, activation=activation, key=KEY
+    )
     net = gf.nets.wrap(model)
     assert isinstance(net, gf.nets.Wrapped) and not net.knows_kinks
+    assert net.reason == f"{name} is neither linear nor a (leaky) ReLU"
     x = jax.random.normal(KEY, (6, 3))
     np.testing.assert_array_equal(net(x), jax.vmap(model)(x))
-    assert net.parameter_names[0] == "layers.0.weight"
-    assert net.degree is None and net.conserved() == ()
+    assert net.parameter_names[0] == "layers.0.weight" and net.conserved() == ()
+    assert net.degree == (None if biases else degree)
+
+
+@others
+def test_flow_of_other_activations_against_descent(name):
+    activation, _ = OTHERS[name]
+    net = gf.nets.wrap(eqx.nn.MLP(3, 2, 5, 1, activation=activation, key=KEY))
+    problem = gf.Problem(gf.data.teacher(8, [3, 4, 2], key=KEY), gf.losses.squared)
+    trajectory = gf.solve(gf.GradientFlow(problem), net, t1=0.5)
+    assert trajectory.certificate.holds
+    # Of first order: half the step, half the difference.
+    coarse, fine = (
+        distance(gf.descend(problem, net, step, round(0.5 / step)).final, trajectory.final)
+        for step in (2e-3, 1e-3)
+    )
+    assert 0 < fine < 5e-3 and 0.4 < fine / coarse < 0.6
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_degrees_of_equinox_mlps(depth):
+    """The number of matrices; with a bias there is none, and no escape."""
+    problem = gf.Problem(gf.data.teacher(8, [3, 4, 2], key=KEY), gf.losses.squared)
+    nets = [
+        gf.nets.wrap(
+            eqx.nn.MLP(3, 2, 5, depth, use_bias=bias, use_final_bias=bias, key=KEY)
+        )
+        for bias in (False, True)
+    ]
+    assert [net.degree for net in nets] == [depth + 1, None]
+    gf.EscapeFlow(problem).check(nets[0])
+    with pytest.raises(ValueError, match="LayeredNet that is not positively homog.*bias"):
+        gf.EscapeFlow(problem).check(nets[1])
+    # Taken as they are, the same is found by numbers.
+    assert [gf.nets.wrap(Calls(net)).degree for net in nets] == [depth + 1, None]
+    with pytest.raises(ValueError, match="Wrapped that is not positively homogeneous"):
+        gf.EscapeFlow(problem).check(gf.nets.wrap(Calls(nets[1])))
+
+
+def test_a_model_needs_nothing_but_its_call():
+    """Flows, descents and what is measured of a net: as of the MLP that it calls."""
+    mlp = gf.nets.MLP([3, 5, 2], key=KEY, activation="identity")
+    own = gf.nets.wrap(Calls(mlp))
+    problem = gf.Problem(gf.data.teacher(8, [3, 4, 2], key=KEY), gf.losses.squared)
+    assert isinstance(own, gf.nets.Wrapped) and not own.knows_kinks
+    assert own.reason == "Calls is no linear layer" and own.degree == 2
+    solver = gf.solvers.Adaptive(rtol=1e-8)
+    for run in (
+        lambda net: gf.solve(gf.GradientFlow(problem), net, t1=1.0, solver=solver).final,
+        lambda net: gf.descend(problem, net, 1e-2, 20).final,
+    ):
+        ours, theirs = (jax.tree.leaves(run(net)) for net in (own, mlp))
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
+    for measure in (gf.diagnostics.risk, gf.diagnostics.gradient_norm):
+        np.testing.assert_allclose(measure(problem, own), measure(problem, mlp), rtol=1e-12)
+    kernels = (gf.diagnostics.ntk(problem, net) for net in (own, mlp))
+    np.testing.assert_allclose(*kernels, rtol=1e-11, atol=1e-13)
+
+
+def test_what_equinox_scans_or_squeezes_is_taken_as_it_is():
+    x = jax.random.normal(KEY, (6, 3))
+    for model, reason in (
+        (eqx.nn.MLP(3, 2, 5, 2, scan=True, key=KEY), "MLP has scan=True"),
+        (linear(3, "scalar", key=KEY), "Linear has scalars, and not vectors"),
+    ):
+        net = gf.nets.wrap(model)
+        assert isinstance(net, gf.nets.Wrapped) and net.reason == reason
+        expected = jax.vmap(model)(x).reshape(6, -1)
+        np.testing.assert_allclose(net(x), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("final", [jax.nn.relu, jnp.tanh])
 def test_an_output_that_bends_is_taken_as_it_is(final):
     model = eqx.nn.MLP(3, 2, 5, 1, final_activation=final, key=KEY)
-    assert isinstance(gf.nets.wrap(model), gf.nets.Wrapped)
+    net = gf.nets.wrap(model)
+    assert isinstance(net, gf.nets.Wrapped) and final.__name__ in str(net.reason)
 
 
 def test_degrees_are_found():
@@ -118,7 +221,7 @@ def test_degrees_are_found():
     # A bias that is 0 here is not 0 elsewhere.
     rows = gf.nets.wrap(Rows(jnp.ones((3, 2)), jnp.zeros(2)))
     assert (rows.degree, rows.in_size, rows.out_size) == (None, 3, 1)
-    assert gf.nets.wrap(quadratic(), in_size=3).degree == 3
+    assert gf.nets.wrap(quadratic(), in_shape=3).degree == 3
 
 
 def test_flow_of_a_wrapped_model_against_scipy():
@@ -197,7 +300,7 @@ class Empty(eqx.Module):
         (Empty(), TypeError, "Empty must have floating arrays to train; it has none"),
         (Counts(jnp.ones((2, 3)), jnp.arange(3)), TypeError, r"Counts\.seen.*not trained"),
         (TwoInputs(jnp.ones((2, 3))), ValueError, "TwoInputs was tried.*take x alone"),
-        (Quadratic(jnp.ones(3), jnp.ones(2)), ValueError, "Quadratic.*no input.*in_size="),
+        (Quadratic(jnp.ones(3), jnp.ones(2)), ValueError, "Quadratic.*no input.*in_shape="),
         (
             Quadratic(jnp.ones((4, 3), jnp.float32), jnp.ones((2, 4), jnp.float16)),
             TypeError,
@@ -243,10 +346,13 @@ def test_layers_of_torch(biases):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ({"0.weight": np.ones((2, 3, 3, 3))}, r"'0\.weight'.*\(2, 3, 3, 3\).*sequential"),
+        ({"0.weight": np.ones((2, 3, 3, 3))}, r"'0\.weight'.*\(2, 3, 3, 3\).*in_shape="),
         ({"1.running_mean": np.ones(3)}, "running_mean.*no weight or bias"),
         ({"0.bias": np.ones(3)}, r"0\.bias without its weight"),
-        ({"0.weight": np.ones((4, 3)), "1.weight": np.ones((2, 5))}, "4 rows"),
+        (
+            {"0.weight": np.ones((4, 3)), "1.weight": np.ones((2, 5))},
+            r"\(2, 5\).*shape \(4,\)",
+        ),
     ],
 )
 def test_what_torch_has_and_a_stack_has_not(layers, message):

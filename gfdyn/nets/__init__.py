@@ -28,6 +28,12 @@ from ._coincidence import (
     in_layers as in_layers,
     in_one_row as in_one_row,
 )
+from ._composed import (
+    AbstractFixedMap as AbstractFixedMap,
+    AveragePool as AveragePool,
+    ChannelsLast as ChannelsLast,
+    Composed as Composed,
+)
 from ._connections import (
     AbstractConnection as AbstractConnection,
     Conv as Conv,
@@ -36,7 +42,7 @@ from ._connections import (
     Identity as Identity,
 )
 from ._dag import Dag as Dag
-from ._from_layers import from_torch as from_torch
+from ._from_torch import from_torch as from_torch
 from ._initialisation import (
     balanced as balanced,
     dominated as dominated,

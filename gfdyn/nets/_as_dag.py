@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._activation import PiecewiseLinear, identity
+from ._composed import AveragePool, Composed
 from ._connections import AbstractConnection, Dense
 from ._dag import Dag, Edge
 from ._layered import Layer, LayeredNet
@@ -21,13 +22,19 @@ def as_dag(net: MLP | LayeredNet) -> Dag:
     whose weights are their own numbers.
 
     Raises:
-        ValueError: on batch normalisation, which joins samples and not vertices.
+        ValueError: on batch normalisation, which joins samples and not vertices; on
+            averages, whose edges have a fraction of a weight.
     """
     layered = _layered(net) if isinstance(net, MLP) else net
     if layered.is_normalised:
         raise ValueError(
             "net has batch normalisation, which is no edge of a graph; fix its statistics "
             "first: gf.nets.normalised_by(net, x)."
+        )
+    if any(_averages(c) for layer in layered.layers for c in layer.connections):
+        raise ValueError(
+            "net has average pooling, whose edges would have fractions of a weight; a "
+            "convolution with strides has whole ones."
         )
     biased = any(layer.bias is not None for layer in layered.layers)
     one = layered.in_size
@@ -71,6 +78,12 @@ def _layered(net: MLP) -> LayeredNet:
         for i, (w, sigma) in enumerate(zip(net.matrices, sigmas, strict=True))
     ]
     return LayeredNet((net.in_size,), layers)
+
+
+def _averages(connection: AbstractConnection) -> bool:
+    return isinstance(connection, Composed) and any(
+        isinstance(step, AveragePool) for step in connection.fixed
+    )
 
 
 def _joined(connection: AbstractConnection, units: int) -> Iterator[tuple[int, int, int]]:

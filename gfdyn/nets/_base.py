@@ -17,7 +17,9 @@ class AbstractNet(eqx.Module):
     """A feed-forward network that *is* its parameters: every array leaf is trained.
 
     Subclasses write their forward pass against `gates`, one callable `z -> a` for each
-    hidden layer, and get live activations, frozen gates and kinks from it.
+    hidden layer, and get live activations, frozen gates and kinks from it. A network of
+    one's own need not be a subclass: `gf.nets.wrap` takes any `eqx.Module` with `__call__`
+    and provides the rest.
     """
 
     @property

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ._activation import PiecewiseLinear
 from ._base import AbstractNet, Gate
 from ._batch_norm import BatchNorm
+from ._composed import own_squares, passed_squares
 from ._connections import AbstractConnection, Units, concatenated
 from ._invariant import Invariant
 
@@ -86,17 +87,12 @@ class Layer(eqx.Module):
 
     def own_squares(self, values: Sequence[Units]) -> Units:
         """‖∂z/∂(weights that enter)‖², from the values of all layers so far."""
-
-        def squares(connection: AbstractConnection, a: Units) -> Units:
-            count = jax.tree.map(jnp.ones_like, connection)(a**2)
-            return count if connection.trained else jnp.zeros_like(count)
-
-        own = self._sum(squares, values)
+        own = self._sum(own_squares, values)
         return own if self.bias is None else own + 1
 
     def passed_squares(self, squares: Sequence[Units]) -> Units:
         """Σ w² q over what enters, from the q of all layers so far."""
-        return self._sum(lambda c, q: jax.tree.map(jnp.square, c)(q), squares)
+        return self._sum(passed_squares, squares)
 
     def _sum(
         self,

@@ -61,7 +61,7 @@ class MLP(AbstractNet):
         check_key(key)
         init = gaussian(scale) if init is None else init
         self.matrices = init(key, widths, dtype)
-        self.hidden_activations = _per_layer(activation, len(widths) - 2)
+        self.hidden_activations = per_layer(activation, len(widths) - 2)
 
     @classmethod
     def from_weights(
@@ -78,7 +78,7 @@ class MLP(AbstractNet):
         net = object.__new__(cls)
         object.__setattr__(net, "matrices", matrices)
         object.__setattr__(
-            net, "hidden_activations", _per_layer(activation, len(matrices) - 1)
+            net, "hidden_activations", per_layer(activation, len(matrices) - 1)
         )
         return net
 
@@ -161,7 +161,12 @@ class MLP(AbstractNet):
         )
 
 
-def _per_layer(spec: ActivationSpec, num_hidden: int) -> tuple[PiecewiseLinear, ...]:
+def per_layer(spec: ActivationSpec, num_hidden: int) -> tuple[PiecewiseLinear, ...]:
+    """The activation of each hidden layer.
+
+    Raises:
+        ValueError: unless it is one for all, or a list of so many.
+    """
     if not isinstance(spec, Sequence) or isinstance(spec, str):
         return (activation(spec),) * num_hidden
     if len(spec) != num_hidden:

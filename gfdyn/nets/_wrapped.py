@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from .._tracing import is_concrete
 from ._activation import FrozenGate, PiecewiseLinear
 from ._base import AbstractNet, Gate
-from ._from_layers import from_equinox
+from ._from_equinox import from_equinox
 from ._invariant import Invariant
 
 
@@ -25,13 +25,26 @@ _PROBES = 5
 
 
 class Wrapped(AbstractNet):
-    """A model of one's own, its floating arrays trained; see `wrap`."""
+    """A model of one's own, its floating arrays trained; see `wrap`.
+
+    Attributes:
+        parameters: the model's floating arrays.
+        rest: the model without them.
+        call: how it is called.
+        in_shape: of one input; a row of x is that, flattened.
+        num_outputs: their number.
+        found_degree: the degree of homogeneity, None if there is none.
+        reason: why it is no `MLP` or `LayeredNet` whose kinks are known, in words that name
+            the layer or function; None of a model written against gates.
+    """
 
     parameters: Any
     rest: Any = eqx.field(static=True)
     call: Call = eqx.field(static=True)
-    sizes: tuple[int, int] = eqx.field(static=True)
+    in_shape: tuple[int, ...] = eqx.field(static=True)
+    num_outputs: int = eqx.field(static=True)
     found_degree: int | None = eqx.field(static=True)
+    reason: str | None = eqx.field(static=True)
 
     @property
     def model(self) -> Any:
@@ -63,12 +76,12 @@ class Wrapped(AbstractNet):
     @property
     def in_size(self) -> int:
         """The number of input features."""
-        return self.sizes[0]
+        return math.prod(self.in_shape)
 
     @property
     def out_size(self) -> int:
         """The number of outputs."""
-        return self.sizes[1]
+        return self.num_outputs
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -82,7 +95,8 @@ class Wrapped(AbstractNet):
         self, x: Float[Array, "samples in"], gates: Sequence[Gate]
     ) -> tuple[Float[Array, "samples out"], tuple[Float[Array, "samples _"], ...]]:
         """The model's outputs, row by row, and the pre-activations that it tells."""
-        outputs, preactivations = _called(self.model, self.call, x, gates)
+        inputs = x.reshape(len(x), *self.in_shape)
+        outputs, preactivations = _called(self.model, self.call, inputs, gates)
         return outputs.reshape(len(x), self.out_size), preactivations
 
     def gradient_norms(
@@ -108,28 +122,30 @@ class Wrapped(AbstractNet):
 def _called(
     model: Any, call: Call, x: Array, gates: Sequence[Gate]
 ) -> tuple[Array, tuple[Array, ...]]:
-    """Outputs of rows, and the pre-activations that a model written against gates tells."""
+    """Outputs, and the pre-activations that a model written against gates tells."""
     if call == "gates":
         return model.forward(x, gates)
     return (model(x) if call == "rows" else jax.vmap(model)(x)), ()
 
 
-def wrap(model: Any, in_size: int | None = None) -> AbstractNet:
-    """A network from any Equinox module that maps an input (in,) to outputs (out,), or rows
+def wrap(model: Any, in_shape: int | Sequence[int] | None = None) -> AbstractNet:
+    """A network from any Equinox module that maps an input to outputs (out,), or rows
     (N, in) to rows (N, out).
 
-    `eqx.nn.Linear`, `eqx.nn.MLP` and an `eqx.nn.Sequential` of linear layers with ReLU,
-    leaky ReLU or nothing between them become `MLP` or `LayeredNet`, with exact kinks and
-    conserved quantities. Others are taken as they are: all floating arrays are trained, and
-    nothing is known to be conserved. `gf.solvers.Adaptive` integrates them; or
-    `ExactKinks`, if the model has `activations` and `forward(x, gates)`, as an
-    `AbstractNet` has. Their degree of homogeneity is looked for by numbers, f(cθ) =
-    c^L f(θ) near θ.
+    A model needs nothing but `__call__(x)`. An `eqx.nn.Linear`, `MLP` or `Sequential` of
+    linear layers, convolutions, average pools and reshapes, with ReLU, leaky ReLU or
+    nothing between them, becomes an `MLP` or `LayeredNet`, with exact kinks and conserved
+    quantities. Others are taken as they are, and `Wrapped.reason` says what is in the way:
+    all floating arrays are trained, nothing is known to be conserved, and
+    `gf.solvers.Adaptive` integrates them; or `ExactKinks`, if the model has `activations`
+    and `forward(x, gates)`, as an `AbstractNet` has. Their degree of homogeneity is looked
+    for by numbers, f(cθ) = c^L f(θ) near θ.
 
     Args:
         model: called with one argument.
-        in_size: the number of inputs, if neither an attribute of the model (`in_size`,
-            `in_features`) nor the shape of a matrix in it tells.
+        in_shape: of one input, such as (channels, height, width) of an image; a row of x is
+            that, flattened. A number for a vector; None if an attribute of the model
+            (`in_size`, `in_features`) or the shape of a matrix in it tells.
 
     Raises:
         TypeError: if the model is no Equinox module, trains nothing, or holds integer
@@ -144,13 +160,16 @@ def wrap(model: Any, in_size: int | None = None) -> AbstractNet:
             f"model must be an equinox.Module, got {type(model).__name__}; write a class "
             "of eqx.Module whose __call__(x) is the network, its parameters its fields."
         )
-    if (known := from_equinox(model)) is not None:
-        return known
     parameters, rest = eqx.partition(model, eqx.is_inexact_array)
     _check_leaves(model, parameters, rest)
-    call, sizes = _call_and_sizes(model, parameters, in_size)
-    net = Wrapped(parameters, rest, call, sizes, None)
-    return Wrapped(parameters, rest, call, sizes, _degree(net))
+    given = (in_shape,) if isinstance(in_shape, int) else in_shape
+    known = from_equinox(model, given)
+    if isinstance(known, AbstractNet):
+        return known
+    call, shape, outputs = _call_and_sizes(model, parameters, given)
+    reason = None if call == "gates" else known
+    net = Wrapped(parameters, rest, call, shape, outputs, None, reason)
+    return Wrapped(parameters, rest, call, shape, outputs, _degree(net), reason)
 
 
 def _check_leaves(model: Any, parameters: Any, rest: Any) -> None:
@@ -168,16 +187,17 @@ def _check_leaves(model: Any, parameters: Any, rest: Any) -> None:
 
 
 def _call_and_sizes(
-    model: Any, parameters: Any, given: int | None
-) -> tuple[Call, tuple[int, int]]:
-    """How it is called, and the numbers of inputs and outputs."""
+    model: Any, parameters: Any, given: Sequence[int] | None
+) -> tuple[Call, tuple[int, ...], int]:
+    """How it is called, the shape of an input and the number of outputs."""
     dtype = jax.tree.leaves(parameters)[0].dtype
     gated = hasattr(model, "forward") and hasattr(model, "activations")
     ways: tuple[Call, ...] = ("gates",) if gated else ("sample", "rows")
-    candidates = [given] if given is not None else list(_in_sizes(model, parameters))
+    found = [(size,) for size in _in_sizes(model, parameters)]
+    shapes = found if given is None else [tuple(given)]
     failures: list[Exception] = []
-    for size in candidates:
-        rows = jax.ShapeDtypeStruct((_PROBES, size), dtype)
+    for shape in shapes:
+        rows = jax.ShapeDtypeStruct((_PROBES, *shape), dtype)
         for call in ways:
             gates = tuple(model.activations) if gated else ()
             try:
@@ -187,14 +207,14 @@ def _call_and_sizes(
                 failures.append(failure)
                 continue
             if samples == _PROBES and len(features) <= 1:
-                return call, (size, math.prod(features))
-    tried = f"inputs of {candidates} features" if candidates else "no input"
+                return call, shape, math.prod(features)
+    tried = f"inputs of shape {', '.join(map(str, shapes))}" if shapes else "no input"
     lines = dict.fromkeys(str(failure).partition("\n")[0] for failure in failures)
     reason = f" ({'; '.join(lines)})" if lines else ""
     raise ValueError(
         f"{type(model).__name__} was tried with {tried}, and gave no outputs (out,) for "
-        f"one, nor (N, out) for N rows{reason}. Give in_size=, the number of inputs; its "
-        "__call__ must take x alone."
+        f"one, nor (N, out) for N of them{reason}. Give in_shape=, the shape of one input: "
+        "a number, or (channels, height, width); its __call__ must take x alone."
     )
 
 
@@ -207,8 +227,8 @@ def _in_sizes(model: Any, parameters: Any) -> Iterator[int]:
 
 
 def _degree(net: Wrapped) -> int | None:
-    """The degree of positive homogeneity, as doubling and halving θ at a point drawn near
-    it tells; None if there is none."""
+    """The degree of positive homogeneity, as multiples of a point drawn near θ tell, up to
+    64 times and down to a 64th; None if there is none."""
     leaves, structure = jax.tree.flatten(net)
     if not is_concrete(*leaves):
         return None
@@ -224,14 +244,16 @@ def _degree(net: Wrapped) -> int | None:
     def outputs(factor: float) -> Array:
         return jax.tree.unflatten(structure, [factor * leaf for leaf in near])(x)
 
-    at, doubled, halved = outputs(1.0), outputs(2.0), outputs(0.5)
+    at, doubled = outputs(1.0), outputs(2.0)
     ratio = float(jnp.linalg.norm(doubled) / jnp.linalg.norm(at))
     if not (math.isfinite(ratio) and ratio > 1):
         return None
     degree = round(math.log2(ratio))
+    # Far from θ, too: ReLU6 is homogeneous up to where it ends. But within float32.
+    far = 2.0 ** min(6, 100 // max(degree, 1))
     rounding = 1e4 * float(jnp.finfo(dtype).eps) * jnp.max(jnp.abs(at))
     agree = [
-        jnp.max(jnp.abs(scaled - at)) <= rounding
-        for scaled in (doubled / 2**degree, halved * 2**degree)
+        jnp.max(jnp.abs(outputs(c) / c**degree - at)) <= rounding
+        for c in (0.5, 2.0, far, 1 / far)
     ]
     return degree if degree >= 1 and all(agree) else None
