@@ -13,7 +13,8 @@ from fixtures import all_active, distance, linear_problem, rows, sliding, tight
 
 import gfdyn as gf
 from gfdyn import _solve
-from gfdyn._integrate import advance, begin
+from gfdyn._begin import begin
+from gfdyn._integrate import advance
 from gfdyn._solve import make_task
 
 

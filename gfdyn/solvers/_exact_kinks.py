@@ -150,8 +150,10 @@ class ExactKinks(AbstractSolver):
                 + f"; use gf.solvers.{'SignSwitches' if signs else 'Adaptive'}()."
             )
         if not net.knows_kinks:
+            reason = getattr(net, "reason", None)
+            because = f" ({reason})" if reason else ""
             raise ValueError(
-                "ExactKinks does not see where a wrapped model bends; use "
+                f"ExactKinks does not see where a wrapped model bends{because}; use "
                 "gf.solvers.Adaptive(), exact where it is smooth, or build the network "
                 "with gf.nets.MLP or gf.nets.sequential."
             )
