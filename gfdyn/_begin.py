@@ -10,9 +10,9 @@ from jaxtyping import Array
 from ._certificate import Ledger, open_ledger
 from ._compiling import tracing
 from ._kinks import open_log
-from ._progress import Count, Counters, Progress, Scalar, Task
 from ._results import RESULTS, choose
 from ._saving import AcceptedSteps, open_saves, write
+from ._task import Count, Counters, Progress, Scalar, Task
 from .flows import State
 from .kinks import live_gates
 from .nets import AbstractNet

@@ -18,7 +18,6 @@ from ._certificate import Certificate, Ledger, close_ledger, update_ledger
 from ._compiling import tracing
 from ._kinks import log_step
 from ._lanes import lanes_in_turn
-from ._progress import Count, Counters, Progress, Scalar, Task
 from ._results import RESULTS, choose
 from ._saving import (
     AcceptedSteps,
@@ -29,6 +28,7 @@ from ._saving import (
     save_step,
     write,
 )
+from ._task import Count, Counters, Progress, Scalar, Task
 from ._time import MAX_CHANGE, NODES, TimeRate, fit_time_rate
 from .flows import AbstractFlow, State
 from .solvers import Step

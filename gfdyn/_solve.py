@@ -19,10 +19,10 @@ from ._compiling import announced, counted
 from ._continuation import going_on
 from ._integrate import advance, finish
 from ._kinks import Kinks, read_log, written_events
-from ._progress import Counters, Progress, Task
 from ._results import RESULTS, choose, is_ok
 from ._saving import AcceptedSteps, Saves
 from ._summary import doubt_of
+from ._task import Counters, Progress, Task
 from ._tracing import is_concrete, is_single
 from ._trajectory import (
     Measure,

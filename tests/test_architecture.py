@@ -99,7 +99,7 @@ ORDER = (
     "_saving",
     "_kinks",
     "_lanes",
-    "_progress",
+    "_task",
     "_begin",
     "_integrate",
     "_labelling",

@@ -204,7 +204,7 @@ class Troubled(gf.solvers.AbstractSolver):
     def with_scan_kind(self, kind):
         return self
 
-    def check(self, net):
+    def check(self, flow, net):
         pass
 
     def follows_kinks(self, net):

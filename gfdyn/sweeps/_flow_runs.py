@@ -9,9 +9,9 @@ from jaxtyping import Array, Int
 from .. import stopping
 from .._begin import begin as _begin
 from .._integrate import advance as advance
-from .._progress import Progress, Task
 from .._saving import AcceptedSteps
 from .._solve import make_task, to_trajectory
+from .._task import Progress, Task
 from .._trajectory import Measure, Trajectory
 from ..flows import AbstractFlow, EscapeFlow, GradientFlow
 from ..nets import AbstractNet
