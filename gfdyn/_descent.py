@@ -1,20 +1,19 @@
 """Gradient descent and SGD, on the time axis and with the records of a flow."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
-from tqdm import tqdm
 
 from ._certificate import close_ledger
 from ._compiling import announced, counted
 from ._problem import Problem
+from ._progress import progress_bar
 from ._rates import LearningRate, NormScaledRate as NormScaledRate, check_rate
 from ._results import RESULTS, choose
 from ._sampling import Sampler, check_sampler
@@ -41,6 +40,10 @@ from .flows import GradientFlow
 from .nets import AbstractNet, norm, weight_mask
 
 
+if TYPE_CHECKING:
+    import optax
+
+
 Mask = PyTree[bool] | Callable[[AbstractNet], PyTree[bool]]
 
 _DEFAULT_SAVES = 100
@@ -51,7 +54,7 @@ _COLLAPSED = 1e-6
 def descend(
     problem: Problem,
     net: AbstractNet | DescentState,
-    optimizer: optax.GradientTransformation | LearningRate,
+    optimizer: "optax.GradientTransformation | LearningRate",
     steps: int,
     *,
     batch_size: int | None = None,
@@ -125,7 +128,7 @@ def descend(
 def make_run(
     problem: Problem,
     net: AbstractNet,
-    optimizer: optax.GradientTransformation | LearningRate,
+    optimizer: "optax.GradientTransformation | LearningRate",
     batch_size: int | None,
     sampler: Sampler,
     momentum: ArrayLike,
@@ -169,6 +172,8 @@ def _check_steps(steps: int, save_every: int | None) -> None:
 
 
 def _as_rule(optimizer: Any, momentum: ArrayLike, dtype: Any) -> Rule:
+    import optax
+
     if is_concrete(momentum) and not 0 <= np.asarray(momentum) < 1:
         raise ValueError(f"momentum={momentum} must lie in [0, 1).")
     if isinstance(optimizer, optax.GradientTransformation):
@@ -218,7 +223,7 @@ def _run(
     portions = [min(save_every, steps - done) for done in range(0, steps, save_every)]
     stops = [[p] for p in portions] if progress else [portions]
     rows = [jax.tree.map(lambda leaf: leaf[None], (state.time, state.net))]
-    with tqdm(total=steps, unit=" steps", disable=not progress) as bar:
+    with progress_bar(total=steps, unit=" steps", disable=not progress) as bar:
         for portion in stops:
             state, saved = advance(run, state, jnp.asarray(portion, jnp.int32))
             rows.append(saved)

@@ -1,11 +1,10 @@
 """Trajectories as labelled datasets."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import numpy as np
-import xarray as xr
 from jaxtyping import Array
 
 from . import nets
@@ -15,7 +14,11 @@ from ._results import RESULTS
 from .flows import EscapeFlow
 
 
-def to_xarray(traj: Any) -> xr.Dataset:
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def to_xarray(traj: Any) -> "xr.Dataset":
     """The trajectory as a dataset with named dims, units and settings.
 
     Dims: `save`, `interval` (between neighbouring saves), `layer` (1 … L), `hidden`
@@ -30,11 +33,13 @@ def to_xarray(traj: Any) -> xr.Dataset:
     return _of_one(traj, traj.flow.direction(traj.final_position))
 
 
-def _of_batch(traj: Any) -> xr.Dataset:
+def _of_batch(traj: Any) -> "xr.Dataset":
     """The datasets of the lanes side by side, axis by axis."""
+    import xarray as xr
+
     axes = len(traj.batch_shape)
 
-    def along(traj: Any, axis: int) -> xr.Dataset:
+    def along(traj: Any, axis: int) -> "xr.Dataset":
         if axis == axes:
             dataset = _of_one(traj, traj.flow.direction(traj.final_position))
             told = {k: v for k, v in dataset.attrs.items() if k not in ("flow", "net")}
@@ -55,7 +60,10 @@ def _of_batch(traj: Any) -> xr.Dataset:
     return along(traj, 0)
 
 
-def _of_one(traj: Any, template: nets.AbstractNet) -> xr.Dataset:
+def _of_one(traj: Any, template: nets.AbstractNet) -> "xr.Dataset":
+    """The dataset of a single trajectory, whose nets are like the template."""
+    import xarray as xr
+
     clock = traj.flow.clock_name
     clock_units = {"t": "physical time"}.get(clock, "clock of the flow")
     variables: dict[str, Any] = {

@@ -1,12 +1,11 @@
 """Steps of SGD: a gradient of a batch, its decay, a heavy ball or another optimizer."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from ._certificate import Ledger, open_ledger, update_ledger
@@ -16,6 +15,10 @@ from ._sampling import Batches, draw_epoch, on_batch
 from .flows import GradientFlow
 from .flows._base import axpy, dot
 from .nets import AbstractNet, norm
+
+
+if TYPE_CHECKING:
+    import optax
 
 
 Scalar = Float[Array, ""]
@@ -63,16 +66,18 @@ class Rule(eqx.Module):
     """How a gradient, with its decay, becomes a step: an optax optimizer of the user's; or
     a rate, with a heavy ball or without."""
 
-    optimizer: optax.GradientTransformation | None
+    optimizer: "optax.GradientTransformation | None"
     rate: Any
     momentum: Scalar | None
 
     @property
-    def transform(self) -> optax.GradientTransformation:
+    def transform(self) -> "optax.GradientTransformation":
         """The optax transformation whose updates are multiplied by the rate.
 
         Made where it is used, as its functions hold β: they would not compare equal.
         """
+        import optax
+
         if self.optimizer is not None:
             return self.optimizer
         heavy_ball = [] if self.momentum is None else [optax.trace(self.momentum)]
@@ -205,6 +210,8 @@ def _moved(
 ) -> tuple[AbstractNet, Scalar]:
     """The net after the updates, and how long that took."""
     if rule.optimizer is not None:
+        import optax
+
         square = dot(gradient, gradient)
         rate = -dot(updates, gradient) / jnp.where(square > 0, square, 1.0)
         return optax.apply_updates(s.net, updates), rate  # pyright: ignore

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
-from tqdm import tqdm
 
 from ._begin import begin, state_of
 from ._certificate import CertificateWarning
@@ -19,6 +18,7 @@ from ._compiling import announced, counted
 from ._continuation import going_on
 from ._integrate import advance, finish
 from ._kinks import Kinks, read_log, written_events
+from ._progress import progress_bar
 from ._results import RESULTS, choose, is_ok
 from ._saving import AcceptedSteps, Saves
 from ._summary import doubt_of
@@ -326,7 +326,8 @@ def _advance_with_bar(task: Task, state: Progress) -> tuple[Task, Progress]:
     total = float(task.t1 - task.t0) if finite else None
     unit = task.flow.clock_name if finite else " steps"
     layout = "{l_bar}{bar}| {n:.4g}/{total:.4g} [{elapsed}<{remaining}{postfix}]"
-    with tqdm(total=total, unit=unit, bar_format=layout if finite else None) as bar:
+    shape = layout if finite else None
+    with progress_bar(total=total, unit=unit, bar_format=shape) as bar:
         try:
             while not bool(state.done):
                 attempts = state.counters.accepted + state.counters.rejected

@@ -5,13 +5,12 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Array, Float, Int, PyTree
 
 from ._certificate import Certificate
@@ -27,6 +26,10 @@ from ._summary import summary
 from ._tracing import is_concrete
 from .flows import AbstractFlow, EscapeFlow
 from .nets import AbstractNet
+
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 Measure = Callable[[Problem, AbstractNet], PyTree[Array]]
@@ -162,7 +165,7 @@ class Trajectory(eqx.Module):
         """How the solve went, in a few lines of text."""
         return summary(self)
 
-    def to_xarray(self) -> xr.Dataset:
+    def to_xarray(self) -> "xr.Dataset":
         """The trajectory as a labelled dataset: dims, units and settings named."""
         return to_xarray(self)
 
@@ -172,6 +175,8 @@ class Trajectory(eqx.Module):
         The file holds the dataset of `to_xarray` for other tools, and beside it the
         group that `gf.load` reads. It is complete or not there at all.
         """
+        import xarray as xr
+
         arrays: dict[str, np.ndarray] = {}
         fields = {
             name: encode(getattr(self, name), name, arrays)
@@ -272,6 +277,8 @@ def load(path: str | os.PathLike) -> Trajectory:
         FileNotFoundError: if there is no such file.
         ValueError: if it is no trajectory, or damaged.
     """
+    import xarray as xr
+
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; give one that traj.save wrote.")

@@ -26,6 +26,7 @@ ORDER = (
     "_cache",
     "_tracing",
     "_lanczos",
+    "_progress",
     "nets._activation",
     "nets._invariant",
     "nets._base",
@@ -239,16 +240,28 @@ ORDER = (
 )
 # Diagnostics measure a net on a problem, and know of nothing else.
 BEHIND_DIAGNOSTICS = {"_lanczos", "_problem", "nets"}
-# Imports inside functions, (module, what), each for a reason given there.
+# Imports inside functions, (module, what): packages that not every run needs, and that
+# together take longer to import than all the rest.
 LATE_IMPORTS = {
+    ("_descent", "optax"),
+    ("_labelling", "xarray"),
+    ("_progress", "tqdm"),
+    ("_sgd", "optax"),
+    ("_trajectory", "xarray"),
     ("data._images", "sklearn.datasets"),
     ("escape._column_generation", "scipy.optimize"),
+    ("escape._search_folder", "xarray"),
+    ("sweeps._collect", "xarray"),
     ("sweeps._engines", "distributed"),
+    ("sweeps._first_escape", "xarray"),
+    ("sweeps._store", "xarray"),
+    ("theory.galanti._sde", "lineax"),
     ("theory.le_jegelka._counterexample", "scipy.optimize"),
     ("theory.le_jegelka._counterexample", "scipy.special"),
     ("theory.le_jegelka._edges", "scipy.sparse"),
     ("theory.le_jegelka._edges", "scipy.sparse.csgraph"),
     ("theory.timor._kkt", "scipy.optimize"),
+    ("theory.timor._lagrangian", "optax"),
     ("theory.timor._polish", "scipy.optimize"),
 }
 
@@ -537,6 +550,33 @@ def test_import_has_no_effects(modules):
     )
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == {"changed": [], "loaded": []}
+
+
+NOT_AT_IMPORT = {
+    "dask",
+    "distributed",
+    "h5netcdf",
+    "h5py",
+    "matplotlib",
+    "optax",
+    "pandas",
+    "scipy",
+    "sklearn",
+    "tqdm",
+    "tyro",
+    "xarray",
+}
+
+
+def test_import_loads_only_what_every_run_needs():
+    code = "import sys, gfdyn; print(*{name.partition('.')[0] for name in sys.modules})"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    loaded = set(result.stdout.split())
+    assert {"gfdyn", "jax", "diffrax", "equinox"} <= loaded
+    assert not loaded & NOT_AT_IMPORT
 
 
 def test_a_backend_of_no_name_would_be_noticed():

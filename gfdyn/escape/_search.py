@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
-from tqdm import tqdm
 
 from .._problem import Problem, check_fit
+from .._progress import progress_bar
 from ..data._checks import check_counts, random_keys
 from ..diagnostics import direction
 from ..nets import MLP, norm
@@ -95,7 +95,7 @@ def search(
         storage = SearchFolder(Path(folder), settings)
     found: list[Found] = []
     rows, speeds = [], []
-    with tqdm(total=n_starts, unit=" starts", disable=not progress) as bar:
+    with progress_bar(total=n_starts, unit=" starts", disable=not progress) as bar:
         for first in range(0, n_starts, batch_size):
             last = min(first + batch_size, n_starts)
             batch = None if storage is None else storage.read(first, last)
@@ -172,7 +172,7 @@ def _run_batch(
     first: int,
     last: int,
     known: list[Found],
-    bar: tqdm,
+    bar: Any,
 ) -> Batch:
     """The fate of the starts first, …, last − 1, given the directions known before."""
     rate = FallingRate(_RATE, plan.steps)

@@ -8,7 +8,6 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-import xarray as xr
 from jaxtyping import Float, Int
 
 from .._serialise import decode, encode, replace_atomically
@@ -39,6 +38,8 @@ class SearchFolder(eqx.Module):
         Raises:
             ValueError: if it belongs to another search, or cannot be read.
         """
+        import xarray as xr
+
         file = self._file(first, last)
         if not file.exists():
             return None
@@ -63,6 +64,8 @@ class SearchFolder(eqx.Module):
 
     def write(self, first: int, batch: Batch) -> None:
         """Keep a batch; the file is complete or not there at all."""
+        import xarray as xr
+
         arrays: dict[str, np.ndarray] = {}
         fields = {
             "descent_speeds": batch.descent_speeds,

@@ -5,16 +5,19 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from .._results import SUCCESSES
 from ._axes import short_names
 from ._plan import make_plan
 from ._store import PointFile, Store
 from ._toml import format_spec, read_spec
+
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 Place = tuple[int, ...]
@@ -68,7 +71,7 @@ def status(out: str | os.PathLike) -> Status:
     return Status(len(folder.places), dict(Counter(ends.values())), under_way)
 
 
-def outcomes(out: str | os.PathLike) -> xr.Dataset:
+def outcomes(out: str | os.PathLike) -> "xr.Dataset":
     """How the points of a sweep ended: results, reasons, risks, counts and certificates,
     over all axes; `missing` where a point is not done, `error` where it failed.
 
@@ -79,7 +82,7 @@ def outcomes(out: str | os.PathLike) -> xr.Dataset:
     return folder.outcomes(folder.ends(), folder.everywhere)
 
 
-def collect(out: str | os.PathLike) -> xr.Dataset | xr.DataTree:
+def collect(out: str | os.PathLike) -> "xr.Dataset | xr.DataTree":
     """All results of a sweep, over its axes and `save`: outcomes and records.
 
     Trajectories are of different lengths: rows beyond their ends are NaN. Where records
@@ -89,6 +92,8 @@ def collect(out: str | os.PathLike) -> xr.Dataset | xr.DataTree:
     Raises:
         FileNotFoundError: if there is no sweep.
     """
+    import xarray as xr
+
     folder = SweepFolder(out)
     points = dict(folder.points())
     ends = folder.failures() | {place: point.attrs for place, point in points.items()}
@@ -123,7 +128,7 @@ class SweepFolder:
         """Those along an axis of the grid."""
         return self.spec.axes[self.spec.dims[axis][0]]
 
-    def points(self) -> Iterator[tuple[Place, xr.Dataset]]:
+    def points(self) -> "Iterator[tuple[Place, xr.Dataset]]":
         """The results that are there, each with its place."""
         for place, file in self.files():
             point = self.store.read_point(file.path)
@@ -148,9 +153,11 @@ class SweepFolder:
         }
 
     def dataset(
-        self, ends: Mapping[Place, Any], points: Mapping[Place, xr.Dataset], block: Block
-    ) -> xr.Dataset:
+        self, ends: Mapping[Place, Any], points: "Mapping[Place, xr.Dataset]", block: Block
+    ) -> "xr.Dataset":
         """Outcomes and records of a block of the grid."""
+        import xarray as xr
+
         inside = {place: points[place] for place in _within(block) if place in points}
         longest = max((point.sizes["save"] for point in inside.values()), default=0)
         first = next(iter(inside.values()), xr.Dataset())
@@ -173,8 +180,10 @@ class SweepFolder:
         )
         return records.merge(self.outcomes(ends, block), combine_attrs="drop_conflicts")
 
-    def outcomes(self, ends: Mapping[Place, Any], block: Block) -> xr.Dataset:
+    def outcomes(self, ends: Mapping[Place, Any], block: Block) -> "xr.Dataset":
         """How the points of a block of the grid ended."""
+        import xarray as xr
+
         inside = {place: ends[place] for place in _within(block) if place in ends}
         names = dict.fromkeys(name for end in inside.values() for name in end)
         names = [*_TEXTS, *(n for n in names if n not in (*_TEXTS, "settings"))]
@@ -206,7 +215,7 @@ class SweepFolder:
                 yield self.places[file.digest], file
 
 
-def _axes_apart(points: Mapping[Place, xr.Dataset], num_axes: int) -> list[int]:
+def _axes_apart(points: "Mapping[Place, xr.Dataset]", num_axes: int) -> list[int]:
     """The axes along which results differ in shape."""
     shapes = {
         place: tuple(

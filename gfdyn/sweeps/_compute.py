@@ -1,13 +1,12 @@
 """A batch of a sweep, from its settings to its files."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 
 from .. import diagnostics
 from .._results import RESULTS, SUCCESSES, is_ok, name_of
@@ -18,6 +17,10 @@ from ._plan import PointBatch
 from ._programs import make_room
 from ._settings import DescentSettings, Recipe
 from ._store import Store
+
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +123,7 @@ def _on_device(tree: Any) -> Any:
     )
 
 
-def _label(trajectory: Trajectory, recipe: Recipe) -> xr.Dataset:
+def _label(trajectory: Trajectory, recipe: Recipe) -> "xr.Dataset":
     """The dataset of a point: records over the saves, and how it ended."""
     dataset = trajectory.to_xarray().drop_dims("interval")
     names = trajectory.final_direction.parameter_names

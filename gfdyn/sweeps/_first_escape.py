@@ -2,12 +2,16 @@
 
 import math
 import os
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
 from ..escape._segmentation import at, rests
 from ._collect import SweepFolder
+
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 # As `gf.escape.episodes` has them.
@@ -15,7 +19,7 @@ _FLATNESS, _CONTRAST = 0.02, 10.0
 _NAMES = ("num_plateaus", "escape_time", "escape_log_time")
 
 
-def escapes(out: str | os.PathLike) -> xr.Dataset:
+def escapes(out: str | os.PathLike) -> "xr.Dataset":
     """How many plateaus each point of a sweep rests on, and when it leaves the first.
 
     The risk is segmented as by `gf.escape.episodes`. The first escape begins where the
@@ -29,6 +33,8 @@ def escapes(out: str | os.PathLike) -> xr.Dataset:
         FileNotFoundError: if there is no sweep.
         ValueError: if it does not record the risk.
     """
+    import xarray as xr
+
     folder = SweepFolder(out)
     if "risk" not in folder.spec.records:
         raise ValueError(
@@ -44,7 +50,7 @@ def escapes(out: str | os.PathLike) -> xr.Dataset:
     return xr.Dataset({n: (folder.dims, v) for n, v in found.items()}, coords=coords)
 
 
-def first_escape(point: xr.Dataset) -> dict[str, float]:
+def first_escape(point: "xr.Dataset") -> dict[str, float]:
     """The same of one point."""
     found: dict[str, float] = dict.fromkeys(_NAMES, math.nan)
     risk = point["risk"].values if "risk" in point else np.array([math.nan])
@@ -61,6 +67,6 @@ def first_escape(point: xr.Dataset) -> dict[str, float]:
     return found
 
 
-def clock_of(point: xr.Dataset) -> str:
+def clock_of(point: "xr.Dataset") -> str:
     """The name of the clock of the flow."""
     return next(str(name) for name, c in point.coords.items() if c.dims == ("save",))

@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from .._serialise import replace_atomically
 from ._collect import Place, SweepFolder
 from ._first_escape import clock_of, first_escape
 from ._toml import format_spec
+
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 # Rows of the curves of a point, fewer where there are so many points that all of them
@@ -96,7 +99,7 @@ def _points(folder: SweepFolder, rows: int) -> Iterator[tuple[Place, dict[str, A
         )
 
 
-def _numbers(point: xr.Dataset) -> dict[str, float | None]:
+def _numbers(point: "xr.Dataset") -> dict[str, float | None]:
     """What the heat maps show of a point."""
     ends = point.attrs
     escape = first_escape(point)
@@ -116,7 +119,7 @@ def _numbers(point: xr.Dataset) -> dict[str, float | None]:
     return {name: _plain(value) for name, value in found.items()}
 
 
-def _curves(point: xr.Dataset, rows: int) -> dict[str, list]:
+def _curves(point: "xr.Dataset", rows: int) -> dict[str, list]:
     """The trajectory of a point, thinned out to so many rows."""
     clock = clock_of(point)
     chosen = np.unique(np.linspace(0, point.sizes["save"] - 1, rows).round().astype(int))

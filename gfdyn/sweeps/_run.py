@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 
-from tqdm import tqdm
-
+from .._progress import progress_bar
 from ._build import has_doubles
 from ._claim import claim
 from ._collect import Status, status
@@ -72,7 +72,7 @@ def run(
         points = sum(len(batch.points) for batch in batches)
         store.note(f"{spec.name}: {len(plan.places)} points, {points} of them to compute")
         try:
-            with tqdm(
+            with progress_bar(
                 total=len(plan.places),
                 initial=len(plan.places) - points,
                 unit=" points",
@@ -92,7 +92,7 @@ def _compute(
     spec: Spec,
     batches: list[PointBatch],
     executor: Executor | None,
-    bar: tqdm,
+    bar: Any,
 ) -> None:
     """Compute the batches, and keep the bar and the log up to date."""
     results: Counter[str] = Counter()
@@ -166,7 +166,7 @@ def _explained(store: Store, spec: Spec) -> Iterator[None]:
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):
             store.note("interrupted")
-        tqdm.write(f"Interrupted. {resume}")
+        print(f"Interrupted. {resume}")
         raise
     except ConnectionError as error:
         raise ConnectionError(f"{store.path}: {error}. {resume}") from error

@@ -21,14 +21,17 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
-import xarray as xr
 
 from .._serialise import replace_atomically
 from ._fields import plain
 from ._settings import Point
+
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 _POINT = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.([a-z_]+)\.nc")
@@ -79,7 +82,7 @@ class Store:
         for folder in (self.points, self.failures, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 
-    def write_point(self, digest: str, point: Point, dataset: xr.Dataset) -> None:
+    def write_point(self, digest: str, point: Point, dataset: "xr.Dataset") -> None:
         """Keep the result of a point."""
         settings = json.dumps(plain(point))
         # netCDF-3: thirty times faster than HDF5 at this size, and the same bytes always.
@@ -116,8 +119,10 @@ class Store:
             if not _POINT.fullmatch(file.name) and not _TEMPORARY.fullmatch(file.name)
         ]
 
-    def read_point(self, file: Path) -> xr.Dataset | None:
+    def read_point(self, file: Path) -> "xr.Dataset | None":
         """What a file of a point holds; None if it is not what its name says."""
+        import xarray as xr
+
         content = self.verified(file)
         if content is None:
             return None
@@ -126,6 +131,8 @@ class Store:
 
     def read_attributes(self, file: Path) -> dict[str, Any] | None:
         """The attributes alone, which is faster."""
+        import xarray as xr
+
         content = self.verified(file)
         if content is None:
             return None

@@ -7,19 +7,22 @@ Not in the paper. The increments are Gaussian, of rank up to m in a layer, and n
 as those of SGD: a model of how much noise there is, not of its ranks.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..._problem import Problem
 from ...flows import GradientFlow
 from ...nets import AbstractNet, LayeredNet
 from ._quantities import Scalar, check_mean
+
+
+if TYPE_CHECKING:
+    import lineax as lx
 
 
 def subset_variance(samples: int, size: int) -> float:
@@ -36,7 +39,7 @@ def subset_variance(samples: int, size: int) -> float:
 
 def gradient_noise(
     problem: Problem, net: AbstractNet, batch_size: int
-) -> lx.FunctionLinearOperator:
+) -> "lx.FunctionLinearOperator":
     r"""The square root of the covariance of a batch's gradient, as an operator:
 
     $$\xi \mapsto \sqrt{\frac{m-B}{B(m-1)\,m}}\;\sum_i \xi_i\,(g_i - \bar g), \qquad
@@ -49,6 +52,8 @@ def gradient_noise(
         TypeError, ValueError: if the net does not fit the problem, the risk is no mean,
             or unless 1 ≤ B ≤ m; on batch normalisation.
     """
+    import lineax as lx
+
     check_mean(problem, net)
     if isinstance(net, LayeredNet) and net.is_normalised:
         raise ValueError(
@@ -121,7 +126,7 @@ def _path(
     def drift(t: Any, net: AbstractNet, args: Any) -> AbstractNet:
         return flow.velocity(net).position
 
-    def diffusion(t: Any, net: AbstractNet, args: Any) -> lx.AbstractLinearOperator:
+    def diffusion(t: Any, net: AbstractNet, args: Any) -> "lx.AbstractLinearOperator":
         noise = gradient_noise(flow.problem, net, batch_size)
         return jnp.sqrt(rate) * noise
 

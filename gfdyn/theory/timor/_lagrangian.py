@@ -10,7 +10,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
@@ -58,6 +57,8 @@ def augmented_lagrangian(
     where c are the gaps; of (P6) their sum with ν/ρ, as far as it is positive. The data are
     to be of size 1.
     """
+    import optax
+
     dtype = problem.data.x.dtype
     kinks = jnp.geomspace(*_KINKS, rounds, dtype=dtype)
     penalties = jnp.geomspace(*_PENALTIES, rounds, dtype=dtype)
