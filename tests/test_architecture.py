@@ -248,7 +248,6 @@ LATE_IMPORTS = {
     ("_progress", "tqdm"),
     ("_sgd", "optax"),
     ("_trajectory", "xarray"),
-    ("data._images", "sklearn.datasets"),
     ("escape._column_generation", "scipy.optimize"),
     ("escape._search_folder", "xarray"),
     ("sweeps._collect", "xarray"),

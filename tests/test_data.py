@@ -533,6 +533,18 @@ def test_digits_have_the_published_statistics():
     np.testing.assert_array_equal(jnp.argmax(raw.y[:10], axis=1), np.arange(10))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_digits_are_those_of_scikit_learn_to_the_bit(dtype):
+    from sklearn.datasets import load_digits
+
+    pixels, classes = map(np.asarray, load_digits(return_X_y=True))
+    ours = data.digits(standardised=False, dtype=dtype)
+    np.testing.assert_array_equal(ours.x, (pixels / 16).astype(dtype))
+    np.testing.assert_array_equal(ours.y, np.eye(10, dtype=dtype)[classes])
+    standard = data.standardise(pixels / 16).astype(dtype)
+    np.testing.assert_array_equal(data.digits(dtype=dtype).x, standard)
+
+
 def test_fewer_digits_keep_the_statistics_of_all():
     everything, few = data.digits(), data.digits(7)
     np.testing.assert_array_equal(few.x, everything.x[:7])
