@@ -166,7 +166,7 @@ def _attributes(traj: Any) -> dict[str, Any]:
     attributes: dict[str, Any] = {
         "flow": repr_settings(traj.flow),
         "net": repr_settings(traj.flow.direction(traj.final_position)),
-        "result": RESULTS[traj.result] or "successful",
+        "result": RESULTS[traj.result],
         "stopped_by": traj.stopped_by or "",
         "final_time": float(traj.final_time),
         "final_log_time": float(traj.final_log_time),

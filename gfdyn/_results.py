@@ -3,11 +3,34 @@
 from typing import Any
 
 import diffrax as dfx
+import numpy as np
 from jaxtyping import Array, Bool
 
+from ._tracing import is_concrete
 
-class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """How a solve ended: diffrax's results, and those that gradient flow adds."""
+
+class _Named(type(dfx.RESULTS)):
+    """Puts the name of a result before its text, of which a success has none."""
+
+    def __getitem__(cls, item: Any) -> str:
+        if not isinstance(item, cls) or not is_concrete(item._value):
+            return super().__getitem__(item)
+        names = list(cls._name_to_item)  # pyright: ignore
+        texts = cls._index_to_message  # pyright: ignore
+
+        def describe(index: Any) -> str:
+            return f"{names[index]}: {texts[index]}" if texts[index] else names[index]
+
+        return str(np.vectorize(describe)(item._value))
+
+
+class RESULTS(dfx.RESULTS, metaclass=_Named):  # pyright: ignore
+    """How a solve ended: diffrax's results, and those that gradient flow adds.
+
+    `print(traj.result)` shows its name and what helps; so does `gf.RESULTS[traj.result]`.
+    """
+
+    __module__ = "gfdyn"
 
     stopped = ""
     time_stalled = (
@@ -76,6 +99,11 @@ SUCCESSES = ("successful", "stopped")
 def is_ok(result: Any) -> bool:
     """Whether a concrete result is a success: the end reached, or a stop condition met."""
     return name_of(result) in SUCCESSES
+
+
+def reason_of(result: Any) -> str:
+    """What a concrete result says without its name, of a failure; empty for a success."""
+    return RESULTS[result].partition(": ")[2]
 
 
 def choose(condition: Bool[Array, ""], a: Any, b: Any) -> Any:

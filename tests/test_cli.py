@@ -177,8 +177,14 @@ def test_flow_that_fails_keeps_what_there_is(tmp_path, capsys):
     arguments = ["flow", "--data", "circle", "--depth", "1", "--max-steps", "5"]
     cli.main([*arguments, "--out", str(tmp_path)])
     captured = capsys.readouterr()
-    assert "gfdyn: The maximum number of solver steps was reached" in captured.err
-    assert "GradientFlow: The maximum number of solver steps" in captured.out
+    assert (
+        "gfdyn: max_steps_reached: The maximum number of solver steps was reached"
+        in captured.err
+    )
+    assert (
+        "GradientFlow: max_steps_reached: The maximum number of solver steps"
+        in captured.out
+    )
     traj = gf.load(tmp_path / "flow" / "trajectory.nc")
     assert int(traj.stats["num_steps"]) + int(traj.stats["num_rejected"]) == 5
 

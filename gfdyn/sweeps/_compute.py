@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import diagnostics
-from .._results import RESULTS, SUCCESSES, is_ok, name_of
+from .._results import SUCCESSES, name_of, reason_of
 from .._trajectory import Trajectory
 from . import _descent_runs, _flow_runs
 from ._lanes import each_lane, stack, unstack
@@ -135,10 +135,9 @@ def _label(trajectory: Trajectory, recipe: Recipe) -> "xr.Dataset":
     # netCDF takes dims without length for such as may grow.
     empty = [dim for dim, size in dataset.sizes.items() if size == 0]
     dataset = dataset.drop_dims(empty)
-    ok = is_ok(trajectory.result)
     dataset.attrs |= {
         "result": name_of(trajectory.result),
-        "reason": "" if ok else RESULTS[trajectory.result],
+        "reason": reason_of(trajectory.result),
         "initial_risk": float(trajectory.initial_risk),
         "final_risk": float(trajectory.final_risk),
     }
