@@ -43,6 +43,9 @@ from .sweeps._settings import NUM_SAMPLES, DataName, LossName
 SolverName = Literal["adaptive", "exact"]
 _SOLVERS = {"adaptive": Adaptive, "exact": ExactKinks}
 _FULL_WIDTH = 64
+_DEFAULT_SAMPLES = 600
+_ESCAPE_SAMPLES = 50
+_IMAGES = ("digits", "mnist")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,8 +56,9 @@ class Setup:
     """Data set."""
     path: Path | None = None
     """File or folder with MNIST (IDX, gzipped or not, or npz), for --data mnist."""
-    samples: int | None = 600
-    """Number of samples, drawn at random where there are more; all if None."""
+    samples: int | Literal["all"] | None = None
+    """Number of samples, drawn at random from digits and mnist, of which there may be all;
+    600 if None, 8 on the circle."""
     loss: LossName | None = None
     """Loss; cross_entropy for digits and mnist, squared otherwise, if None."""
     depth: int = 6
@@ -95,8 +99,9 @@ class Escape(Integration):
     """Saddle escape: the gradient flow of the full loss in escape coordinates, from a small
     initialisation to the plateau that follows the first one."""
 
-    samples: int | None = 50
-    """Number of samples, drawn at random where there are more; all if None."""
+    samples: int | Literal["all"] | None = None
+    """Number of samples, drawn at random from digits and mnist, of which there may be all;
+    50 if None, 8 on the circle."""
     width: int = 16
     """Neurons in each hidden layer."""
     full: bool = False
@@ -158,11 +163,15 @@ Command = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        print(f"gfdyn {version('gfdyn')}")
+        return 0
     command = tyro.cli(
         Command,  # pyright: ignore[reportArgumentType]
         prog="gfdyn",
-        description="The exact gradient flow of ReLU networks.",
-        args=expand(sys.argv[1:] if arguments is None else arguments),
+        description="The exact gradient flow of ReLU networks. --version tells which.",
+        args=expand(arguments),
     )
     try:
         if isinstance(command, Sweep):
@@ -184,7 +193,7 @@ def run(command: Escape | Flow | Descend) -> int:
         with --strict 3 if it succeeded but its certificate does not hold.
     """
     if isinstance(command, Escape) and command.full:
-        command = dataclasses.replace(command, samples=None, width=_FULL_WIDTH)
+        command = dataclasses.replace(command, samples="all", width=_FULL_WIDTH)
     problem, net = make_problem(command), make_net(command)
     name = type(command).__name__.lower()
     out = command.out / name
@@ -223,8 +232,7 @@ def run(command: Escape | Flow | Descend) -> int:
 def make_problem(setup: Setup) -> Problem:
     """The problem that the settings describe."""
     dataset = _dataset(setup)
-    classes = setup.data in ("digits", "mnist")
-    loss = setup.loss or ("cross_entropy" if classes else "squared")
+    loss = setup.loss or ("cross_entropy" if setup.data in _IMAGES else "squared")
     return Problem(dataset, getattr(losses, loss))
 
 
@@ -288,14 +296,32 @@ def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> 
 
 
 def _dataset(setup: Setup) -> Dataset:
-    samples = setup.samples
     if setup.data == "mnist" and setup.path is None:
         raise ValueError("--data mnist needs --path FILE; nothing is downloaded.")
-    if setup.data == "digits" and samples is not None:
-        samples = min(samples, NUM_SAMPLES["digits"])
-    if setup.data == "circle":
-        samples = None
+    samples = _num_samples(setup)
     return load_dataset(setup.data, samples, setup.seed, setup.dtype, setup.path)
+
+
+def _num_samples(setup: Setup) -> int | None:
+    """How many samples are asked for, None for all; refused where there are none such."""
+    data, samples = setup.data, setup.samples
+    if samples is None:
+        few = _ESCAPE_SAMPLES if isinstance(setup, Escape) else _DEFAULT_SAMPLES
+        return NUM_SAMPLES["circle"] if data == "circle" else few
+    if samples == "all":
+        if data not in _IMAGES:
+            raise ValueError(f"--samples all: {data} data are made; give a number.")
+        return None
+    if samples < 1:
+        raise ValueError(f"--samples {samples}: must be positive.")
+    if data == "digits" and samples > NUM_SAMPLES["digits"]:
+        raise ValueError(
+            f"--samples {samples}: there are {NUM_SAMPLES['digits']} digits; give no more, "
+            "or all."
+        )
+    if data == "circle" and samples % 2:
+        raise ValueError(f"--samples {samples}: must be even on the circle.")
+    return samples
 
 
 def _announcement(command: Setup, problem: Problem, net: MLP) -> str:
@@ -314,7 +340,7 @@ def _settings(command: Setup, traj: Trajectory, seconds: float) -> dict[str, Any
     settings = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in dataclasses.asdict(command).items()
-    }
+    } | {"samples": traj.problem.data.num_samples}
     packages = ("gfdyn", "jax", "jaxlib", "diffrax", "equinox", "optax", "numpy")
     outcome = traj.to_xarray().attrs
     return {

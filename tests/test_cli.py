@@ -215,7 +215,7 @@ def test_descend_that_diverges_keeps_what_there_is(tmp_path, capsys):
     arguments = ["descend", *SMALL, "--steps", "20", "--learning-rate", "1e60"]
     cli.main([*arguments, "--out", str(tmp_path)])
     captured = capsys.readouterr()
-    assert "gfdyn: The parameters, their velocity or the risk became NaN" in captured.err
+    assert "gfdyn: nonfinite_state: The parameters, their velocity" in captured.err
     traj = gf.load(tmp_path / "descend" / "trajectory.nc")
     assert bool(traj.result == gf.RESULTS.nonfinite_state)
     strict_json(tmp_path / "descend" / "config.json")
@@ -299,8 +299,11 @@ def test_mnist_from_a_file(run, tmp_path_factory):
         (["flow", "--init-scale", "nan"], "--init-scale nan: must be positive"),
         (["descend", "--max-saves", "0"], "max-saves 0"),
         (["escape", "--activation", "tanh"], "activation='tanh' is unknown"),
-        (["escape", "--samples", "0"], "n=0 must be an integer"),
-        (["flow", "--data", "teacher", "--samples", "0"], "n=0 must be an integer"),
+        (["escape", "--samples", "0"], "--samples 0: must be positive"),
+        (["flow", "--data", "teacher", "--samples", "0"], "--samples 0: must be positive"),
+        (["flow", "--data", "teacher", "--samples", "all"], "--samples all: teacher data"),
+        (["descend", "--samples", "1798"], "--samples 1798: there are 1797 digits"),
+        (["escape", "--data", "circle", "--samples", "7"], "--samples 7: must be even"),
         (["flow", "--data", "teacher", "--loss", "logistic"], "must be +1 or -1"),
         (["flow", "--t1", "-1"], "t1=-1.0 must be a time that does not lie before"),
         (["flow", "--rtol", "-1"], "rtol=-1.0 must be positive"),
@@ -364,13 +367,34 @@ def test_help_explains_every_option(capsys, command):
     assert "Saddle escape" in text or command != "escape"
 
 
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"gfdyn {gf.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("setup", "number"),
+    [
+        (cli.Flow(data="circle", samples=20), 20),
+        (cli.Flow(data="circle"), 8),
+        (cli.Escape(data="teacher"), 50),
+        (cli.Descend(data="teacher"), 600),
+        (cli.Flow(data="digits", samples="all"), 1797),
+        (cli.Flow(data="digits", samples=1797), 1797),
+    ],
+)
+def test_numbers_of_samples(setup, number):
+    assert cli.make_problem(setup).data.num_samples == number
+
+
 def test_defaults_of_the_main_job():
     """What `make run` does, as the README says it."""
     setup = tyro.cli(cli.Escape, args=[])
-    assert (setup.data, setup.samples, setup.depth, setup.width) == ("digits", 50, 6, 16)
+    assert (setup.data, setup.depth, setup.width) == ("digits", 6, 16)
     assert (setup.solver, setup.rtol, setup.strict) == ("exact", 1e-6, False)
     assert (setup.init_scale, setup.dtype, setup.loss) == (1e-6, "float64", None)
     problem = cli.make_problem(setup)
+    assert problem.data.num_samples == 50
     assert repr(problem.loss) == "CrossEntropy()"
     net = cli.make_net(setup)
     assert net.degree == 6

@@ -193,7 +193,7 @@ def test_attributes_say_what_was_solved_and_how_it_went(made):
     assert "CrossEntropy" in attributes["flow"] and "f64[9,4]" in attributes["flow"]
     assert attributes["net"].startswith("MLP(") and "\n" not in attributes["net"]
     assert attributes["stopped_by"] == traj.stopped_by == "RadiusAbove"
-    assert attributes["result"] == "successful"
+    assert attributes["result"] == "stopped"
     assert attributes["final_time"] == float(traj.final_time)
     assert attributes["final_log_time"] == float(traj.final_log_time)
     assert attributes["num_steps"] == int(traj.stats["num_steps"]) > 0
