@@ -12,6 +12,7 @@ from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
 
 from ._certificate import close_ledger
 from ._compiling import announced, counted
+from ._keywords import suggest_keywords
 from ._problem import Problem
 from ._progress import progress_bar
 from ._rates import LearningRate, NormScaledRate as NormScaledRate, check_rate
@@ -51,6 +52,7 @@ _DEFAULT_SAVES = 100
 _COLLAPSED = 1e-6
 
 
+@suggest_keywords()
 def descend(
     problem: Problem,
     net: AbstractNet | DescentState,

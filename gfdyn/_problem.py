@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from .data import Dataset
 from .losses import AbstractLoss, linear
 from .nets import AbstractNet
+from .nets._foreign import remedy_for
 
 
 Outputs = Float[Array, "samples outputs"]
@@ -119,9 +120,7 @@ def check_fit(problem: Problem, net: AbstractNet) -> None:
     """
     if not isinstance(net, AbstractNet):
         raise TypeError(
-            f"net must be a network of gf.nets, got {type(net).__name__}; build one with "
-            "gf.nets.MLP(widths, key=...) or gf.nets.MLP.from_weights([...]), or wrap an "
-            "Equinox module: gf.nets.wrap(model)."
+            f"net must be a network of gf.nets, got {type(net).__name__}; {remedy_for(net)}"
         )
     x, y = problem.data.x, problem.data.y
     for name, ours, theirs in (

@@ -1,6 +1,9 @@
 """Wrong arguments: what is said names the argument, its value and the remedy."""
 
 import functools
+import inspect
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -25,6 +28,12 @@ def setting():
 
 def word(problem, net):
     return "word"
+
+
+def model_of(module: str) -> Any:
+    """An instance of a user's class that is derived from one of another library."""
+    base = type("Module", (), {"__module__": module})
+    return type("Model", (base,), {})()
 
 
 CASES = {
@@ -88,6 +97,50 @@ CASES = {
         lambda flow, net: descend(flow.problem, net, "adam", 10),
         "optimizer='adam' is no learning rate.*optax optimizer",
     ),
+    "torch": (
+        lambda flow, net: solve(flow, model_of("torch.nn.modules.module")),
+        r"net must be a network of gf\.nets, got Model; .*gf\.nets\.from_torch\(",
+    ),
+    "torch-wrapped": (
+        lambda flow, net: gf.nets.wrap(model_of("torch.nn.modules.module")),
+        r"model must be an equinox\.Module, got Model; .*gf\.nets\.from_torch\(",
+    ),
+    "flax": (
+        lambda flow, net: descend(flow.problem, model_of("flax.linen.module"), 0.1, 2),
+        r"got Model; .*from_weights\(\[kernel\.T.*gf\.nets\.wrap\(module\)",
+    ),
+    "haiku": (
+        lambda flow, net: solve(flow, model_of("haiku._src.transform")),
+        r"got Model; .*from_weights\(\[kernel\.T.*gf\.nets\.wrap\(module\)",
+    ),
+    "other-model": (
+        lambda flow, net: solve(flow, model_of("mine")),
+        r"got Model; build one with gf\.nets\.MLP\(widths, key=\.\.\.\)",
+    ),
+    "text-labels": (
+        lambda flow, net: gf.Dataset(np.eye(2), ["cat", "dog"]),
+        r"y is not array-like, it holds texts such as 'cat'.*np\.unique\(y, return_inv",
+    ),
+    "text-labels-one-hot": (
+        lambda flow, net: gf.data.one_hot(np.array(["cat", "dog"])),
+        r"labels is not array-like, it holds texts such as 'cat'.*np\.unique\(labels",
+    ),
+    "boolean-labels": (
+        lambda flow, net: gf.Dataset(np.eye(2), [True, False]),
+        r"y has dtype bool, must be real numbers: give y\.astype\(int\), 0 and 1",
+    ),
+    "misspelt": (
+        lambda flow, net: descend(flow.problem, net, 0.1, 2, records={"a": word}),
+        r"records=\{'a': .*\} is no argument of descend; did you mean record=\?",
+    ),
+    "unheard-of": (
+        lambda flow, net: MLP([2, 3, 1], key=KEY, dropout=0.5),
+        "dropout=0.5 is no argument of MLP; it takes widths, key, scale, activation",
+    ),
+    "bias": (
+        lambda flow, net: MLP([2, 3, 1], key=KEY, bias=True),
+        r"bias=True is no argument of MLP; .*gf\.nets\.dense\(width, bias=True\)",
+    ),
     "zero": (
         lambda flow, net: solve(
             gf.EscapeFlow(flow.problem), jax.tree.map(jnp.zeros_like, net)
@@ -103,6 +156,67 @@ def test_message(name, unhooked):
     with pytest.raises((TypeError, ValueError), match=message) as caught:
         call(*setting())
     assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_keyword_keeps_signature_and_name():
+    """For help and editors, which show those of the function itself."""
+    assert list(inspect.signature(gf.descend).parameters)[:3] == [
+        "problem",
+        "net",
+        "optimizer",
+    ]
+    assert gf.descend.__name__ == "descend"
+
+
+def test_lists_stand_for_arrays():
+    """The same solve as of arrays, to the bit."""
+    x, y, ts = [[1.0, 0.0], [0.0, 2.0]], [[1.0], [-1.0]], [0.0, 0.5, 1.0]
+    weights = [[[1.0, 0.5]], [[0.5]]]
+
+    def final(convert):
+        data = gf.Dataset(convert(x), convert(y))
+        net = gf.nets.MLP.from_weights([convert(w) for w in weights])
+        flow = gf.GradientFlow(gf.Problem(data, gf.losses.squared))
+        return gf.solve(flow, net, ts=convert(ts), solver=gf.solvers.Adaptive()).final
+
+    of_lists, of_arrays = final(lambda v: v), final(jnp.asarray)
+    for p, q in zip(of_lists.weights, of_arrays.weights, strict=True):
+        np.testing.assert_array_equal(p, q)
+
+
+ROUNDED = """
+import warnings
+import jax, numpy as np, gfdyn as gf
+jax.config.update("jax_enable_x64", {x64})
+for _ in range(2):
+    data = gf.Dataset(np.eye(2, dtype="{dtype}"), np.ones(2, "{dtype}"))
+gf.data.digits(3)
+gf.theory.le_jegelka.counterexample()
+assert data.x.dtype == "{kept}", data.x.dtype
+"""
+
+
+@pytest.mark.parametrize(
+    ("x64", "dtype", "kept"),
+    [
+        (False, "float64", "float32"),
+        (False, "float32", "float32"),
+        (True, "float64", "float64"),
+    ],
+)
+def test_data_that_jax_rounds_are_warned_of_once(x64, dtype, kept):
+    """By Python's own filter, at the line of the user."""
+    code = ROUNDED.format(x64=x64, dtype=dtype, kept=kept)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    if dtype == kept:
+        assert not run.stderr
+        return
+    (line,) = [line for line in run.stderr.splitlines() if "Warning" in line]
+    assert line.startswith("<string>:6: PrecisionWarning: x.dtype=float64 and y.dtype=")
+    assert 'first call jax.config.update("jax_enable_x64", True), or give x.as' in line
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-310])

@@ -6,6 +6,7 @@ from ._dataset import (
     standardise as standardise,
 )
 from ._images import digits as digits, mnist as mnist
+from ._precision import PrecisionWarning as PrecisionWarning
 from ._synthetic import (
     antipodal as antipodal,
     circle as circle,

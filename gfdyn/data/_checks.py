@@ -28,14 +28,30 @@ def as_array(name: str, value: ArrayLike | Sequence) -> Array:
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
+        if (text := _text_in(value)) is not None:
+            raise ValueError(
+                f"{name} is not array-like, it holds texts such as {text!r}: number them, "
+                f"as labels by np.unique({name}, return_inverse=True)[1]."
+            ) from error
         raise ValueError(
             f"{name} is not array-like ({error}): pass an array or lists of numbers."
         ) from error
+    if array.dtype == bool:
+        raise ValueError(
+            f"{name} has dtype bool, must be real numbers: give {name}.astype(int), 0 and "
+            f"1, or of signs 2 * {name}.astype(int) - 1."
+        )
     if not (is_integer(array) or jnp.issubdtype(array.dtype, jnp.floating)):
         raise ValueError(
             f"{name} has dtype {array.dtype}, must be real numbers: cast it to floats."
         )
     return array
+
+
+def _text_in(value: ArrayLike | Sequence) -> str | None:
+    """The first text in it, if it holds any."""
+    entries = np.asarray(value, object).ravel()
+    return next((str(entry) for entry in entries if isinstance(entry, str)), None)
 
 
 def float_dtype(dtype: DType) -> np.dtype:

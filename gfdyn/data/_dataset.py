@@ -23,6 +23,7 @@ from ._checks import (
     float_dtype,
     is_integer,
 )
+from ._precision import warn_if_rounded
 
 
 class Dataset(eqx.Module):
@@ -48,7 +49,11 @@ class Dataset(eqx.Module):
             ValueError: if the shapes do not fit together, if x and y have different
                 floating dtypes, or if an entry is not finite (which traced arrays do
                 not show).
+
+        Warns:
+            PrecisionWarning: on NumPy arrays in double precision where JAX is in single.
         """
+        warn_if_rounded(x=x, y=y)
         inputs, targets = as_array("x", x), as_array("y", y)
         check_inputs(inputs)
         check_targets(targets, len(inputs))
@@ -144,7 +149,11 @@ def standardise(x: ArrayLike | Sequence) -> Float[Array, "samples dim"]:
 
     Raises:
         ValueError: if all entries are equal, or one is not finite.
+
+    Warns:
+        PrecisionWarning: on a NumPy array in double precision where JAX is in single.
     """
+    warn_if_rounded(x=x)
     inputs = as_array("x", x)
     check_inputs(inputs)
     inputs = inputs.astype(common_dtype(x))

@@ -83,7 +83,8 @@ def _images(
     if key is not None:
         chosen = np.asarray(jr.permutation(random_keys(key, 1)[0], total))
     chosen = chosen[:n]
-    x = standardise(pixels) if standardised else jnp.asarray(pixels)
+    x = jnp.asarray(pixels)
+    x = standardise(x) if standardised else x
     return Dataset(
         x[chosen].astype(float_dtype(dtype)), one_hot(classes, 10, dtype)[chosen]
     )

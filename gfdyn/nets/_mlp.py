@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, PRNGKeyArray
 
+from .._keywords import suggest_keywords
 from ._activation import PiecewiseLinear, activation
 from ._base import AbstractNet, Gate
 from ._initialisation import Initialisation, check_key, gaussian
@@ -25,6 +26,10 @@ class MLP(AbstractNet):
     matrices: tuple[Float[Array, "*stack _ _"], ...]
     hidden_activations: tuple[PiecewiseLinear, ...] = eqx.field(static=True)
 
+    @suggest_keywords(
+        bias="gf.nets.MLP has none; build it by gf.nets.sequential(in_size, "
+        "[gf.nets.dense(width, bias=True), ...], key=...)."
+    )
     def __init__(
         self,
         widths: Sequence[int],
@@ -65,7 +70,9 @@ class MLP(AbstractNet):
 
     @classmethod
     def from_weights(
-        cls, weights: Sequence[ArrayLike], activation: ActivationSpec = "relu"
+        cls,
+        weights: Sequence[ArrayLike | Sequence],
+        activation: ActivationSpec = "relu",
     ) -> "MLP":
         """The network with weight matrices W_1 … W_L, W_l of shape (n_l, n_{l-1}).
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from .._tracing import is_concrete
 from ._activation import FrozenGate, PiecewiseLinear
 from ._base import AbstractNet, Gate
+from ._foreign import remedy_for
 from ._from_equinox import from_equinox
 from ._invariant import Invariant
 
@@ -157,8 +158,8 @@ def wrap(model: Any, in_shape: int | Sequence[int] | None = None) -> AbstractNet
         return model
     if not isinstance(model, eqx.Module):
         raise TypeError(
-            f"model must be an equinox.Module, got {type(model).__name__}; write a class "
-            "of eqx.Module whose __call__(x) is the network, its parameters its fields."
+            f"model must be an equinox.Module, got {type(model).__name__}; "
+            f"{remedy_for(model)}"
         )
     parameters, rest = eqx.partition(model, eqx.is_inexact_array)
     _check_leaves(model, parameters, rest)

@@ -43,7 +43,7 @@ def counterexample(
     first = np.asarray([2.0, 1.0]) / math.sqrt(5)
     turn = np.asarray([first, [-first[1], first[0]]])
     x = np.stack([first, np.asarray([math.cos(angle), math.sin(angle)]) @ turn])
-    problem = Problem(Dataset(x, np.asarray([[1.0], [-1.0]])), losses.logistic)
+    problem = Problem(Dataset(jnp.asarray(x), [[1.0], [-1.0]]), losses.logistic)
     root = math.sqrt(square)
     return problem, MLP.from_weights([root * x, root * np.asarray([[1.0, -1.0]])])
 
