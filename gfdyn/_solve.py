@@ -326,8 +326,8 @@ def _advance_with_bar(task: Task, state: Progress) -> tuple[Task, Progress]:
     total = float(task.t1 - task.t0) if finite else None
     unit = task.flow.clock_name if finite else " steps"
     layout = "{l_bar}{bar}| {n:.4g}/{total:.4g} [{elapsed}<{remaining}{postfix}]"
-    shape = layout if finite else None
-    with progress_bar(total=total, unit=unit, bar_format=shape) as bar:
+    layout = layout if finite else None
+    with progress_bar(total=total, unit=unit, bar_format=layout) as bar:
         try:
             while not bool(state.done):
                 attempts = state.counters.accepted + state.counters.rejected

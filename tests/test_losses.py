@@ -10,7 +10,7 @@ import reference
 import scipy.special
 
 import gfdyn as gf
-from gfdyn.losses import log_softplus
+from gfdyn.losses._standard import log_softplus
 
 
 RNG = np.random.default_rng(0)

@@ -11,7 +11,6 @@ from ._standard import (
     cross_entropy as cross_entropy,
     exponential as exponential,
     linear as linear,
-    log_softplus as log_softplus,
     logistic as logistic,
     squared as squared,
 )
