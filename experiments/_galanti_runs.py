@@ -23,6 +23,7 @@ from _galanti_images import Images, Loss, load_images
 from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn._progress import progress_bar
 from gfdyn._serialise import decode, encode, replace_atomically
 
 
@@ -123,7 +124,7 @@ def train_all(training: Training, recipes: Sequence[Recipe]) -> xr.Dataset:
     for recipe in distinct:
         # Before the first of them has run for an hour.
         stops_of(training, images[recipe.loss], recipe)
-    with tqdm(total=sum(recipe.steps for recipe in distinct), unit=" steps") as bar:
+    with progress_bar(total=sum(recipe.steps for recipe in distinct), unit=" steps") as bar:
         found = {r: train(training, images[r.loss], r, bar) for r in distinct}
     runs = xr.concat([found[recipe] for recipe in recipes], "run")
     fields = {

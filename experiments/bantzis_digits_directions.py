@@ -25,9 +25,9 @@ from _claims import Claim, near
 from _output import write
 from _settings import read_settings
 from matplotlib.figure import Figure
-from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn._progress import progress_bar
 
 
 # The speeds that other code (normalised descent in float32, width 32) ended at, to as many
@@ -93,7 +93,7 @@ def search(settings: Settings, problem: gf.Problem) -> xr.Dataset:
         sizes = [(2, 1), *sizes]
     inputs, classes = problem.data.x.shape[1], problem.data.y.shape[1]
     searches = []
-    for depth, width in (bar := tqdm(sizes, unit=" searches")):
+    for depth, width in (bar := progress_bar(iterable=sizes, unit=" searches")):
         bar.set_postfix_str(f"depth {depth}, width {width}")
         found = gf.escape.search(
             problem,

@@ -28,9 +28,9 @@ from _circle_figures import SUCCESS, draw, draw_all, success
 from _claims import Claim, near
 from _output import write
 from _settings import read_settings
-from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn._progress import progress_bar
 
 
 OPTIMUM = 0.5
@@ -130,7 +130,7 @@ def starts(settings: Settings, width: int, depth: int, number: int) -> gf.nets.M
 def descend(settings: Settings, problem: gf.Problem) -> xr.Dataset:
     """`speed` (width, start, save) of the projected descent, over `step` (save)."""
     runs = []
-    for width in (bar := tqdm(settings.widths, unit=" widths")):
+    for width in (bar := progress_bar(iterable=settings.widths, unit=" widths")):
         bar.set_postfix_str(f"width {width}")
         nets = starts(settings, width, 3, settings.starts)
         run = gf.escape.projected_descent(problem, nets, settings.rate, settings.steps)
@@ -148,7 +148,7 @@ def search(settings: Settings, problem: gf.Problem) -> xr.Dataset:
     """`speed` (width, start) of the directions that the flow with exact kinks ends in, and
     whether it came to rest there (`resting`)."""
     speeds, resting = [], []
-    for width in (bar := tqdm(settings.flow_widths, unit=" searches")):
+    for width in (bar := progress_bar(iterable=settings.flow_widths, unit=" searches")):
         bar.set_postfix_str(f"width {width}")
         found = gf.escape.search(
             problem,
@@ -173,7 +173,7 @@ def search(settings: Settings, problem: gf.Problem) -> xr.Dataset:
 def descend_at_depth_four(settings: Settings, problem: gf.Problem) -> xr.Dataset:
     """`speed` (width, start) at depth 4, where normalised steps fall to 0."""
     steps, speeds = settings.deep_steps, []
-    for width in (bar := tqdm(settings.deep_widths, unit=" widths")):
+    for width in (bar := progress_bar(iterable=settings.deep_widths, unit=" widths")):
         bar.set_postfix_str(f"depth 4, width {width}")
         nets = starts(settings, width, 4, settings.deep_starts)
         rate = gf.escape.FallingRate(0.15, steps)

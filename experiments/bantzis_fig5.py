@@ -24,9 +24,9 @@ from _claims import Claim, near
 from _output import write
 from _settings import read_settings
 from matplotlib.figure import Figure
-from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn._progress import progress_bar
 
 
 RANK_ONE = math.sqrt(2) - 1
@@ -96,7 +96,7 @@ def speeds_by_depth(circle: gf.Problem, settings: Settings) -> xr.Dataset:
     upper = float(gf.escape.speed_bounds(circle).upper)
     linear = _linear_speed(circle)
     rows = [(linear, linear, linear), (float(shallow.speed),) * 3]
-    for depth in tqdm(range(3, settings.depths + 1), unit=" depths"):
+    for depth in progress_bar(iterable=range(3, settings.depths + 1), unit=" depths"):
         net = gf.escape.deepen(circle, three.net, depth - 3)
         speed = float(gf.diagnostics.escape_speed(circle, net))
         bound = float(three.bound) if depth == 3 else upper

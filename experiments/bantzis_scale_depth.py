@@ -38,9 +38,9 @@ from _first_escape import (
 from _output import write
 from _scale_depth_figure import draw, table
 from _settings import read_settings
-from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn._progress import progress_bar
 
 
 NAMES = ("depth", "seed", "log_norm")
@@ -119,7 +119,7 @@ def sweep(settings: Settings) -> tuple[xr.Dataset, xr.Dataset]:
     grid = {name: list(getattr(settings, f"{name}s")) for name in NAMES}
     shape = tuple(map(len, grid.values()))
     outcomes, rows = [], []
-    with tqdm(total=math.prod(shape), unit=" runs") as bar:
+    with progress_bar(total=math.prod(shape), unit=" runs") as bar:
         for depth, seed in product(settings.depths, settings.seeds):
             net = gf.nets.MLP([3, *[settings.width] * (depth - 1), 2], key=jr.key(seed))
             runs = {}

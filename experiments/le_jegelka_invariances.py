@@ -30,9 +30,9 @@ from _output import write
 from _settings import read_settings
 from jaxtyping import Array, Int
 from matplotlib.figure import Figure
-from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn._progress import progress_bar
 from gfdyn.sweeps._programs import make_room
 
 
@@ -107,7 +107,9 @@ def main(arguments: list[str] | None = None) -> int:
     started = time.perf_counter()
     rows = []
     nets = list(itertools.product(settings.architectures, settings.activations))
-    for name, activation in tqdm(nets, desc="nets", disable=settings.smoke):
+    for name, activation in progress_bar(
+        iterable=nets, desc="nets", disable=settings.smoke
+    ):
         rows += flows(settings, name, activation)
         make_room()
     table = as_dataset(settings, rows)

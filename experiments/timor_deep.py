@@ -25,9 +25,9 @@ from _least_norm import Case, cases
 from _output import write
 from _settings import read_settings
 from matplotlib.figure import Figure
-from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn._progress import progress_bar
 from gfdyn.theory import timor
 
 
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
 def table(settings: Settings, chosen: list[Case]) -> xr.Dataset:
     """All numbers, over `case` and `depth`."""
     rows = []
-    with tqdm(total=len(chosen) * len(settings.depths), unit=" searches") as bar:
+    with progress_bar(total=len(chosen) * len(settings.depths), unit=" searches") as bar:
         for case in chosen:
             found = case.optimum(REFERENCE_DEPTH, settings.width, settings.starts)
             reference = timor.equal_layers(found.net)
@@ -199,7 +199,7 @@ def decayed(settings: Settings, case: Case) -> xr.Dataset:
     record = {"norms": gf.diagnostics.layer_norms, "ratio": gf.diagnostics.mean_norm_ratio}
     ts = jnp.concatenate([jnp.zeros(1), jnp.geomspace(1, settings.decay_time, 60)])
     runs = []
-    for seed in tqdm(range(settings.decay_seeds), unit=" flows"):
+    for seed in progress_bar(iterable=range(settings.decay_seeds), unit=" flows"):
         net = gf.nets.MLP([1, 8, 8, 1], key=jax.random.key(seed), scale=0.5)
         runs.append(gf.solve(flow, net, ts=ts, record=record))
     squares = [jnp.sum(run.records["norms"] ** 2, axis=1) for run in runs]

@@ -26,9 +26,9 @@ from _least_norm import Case, cases
 from _output import write
 from _settings import read_settings
 from matplotlib.figure import Figure
-from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn._progress import progress_bar
 from gfdyn.theory import timor
 
 
@@ -74,7 +74,9 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [case for case in cases() if case.name in settings.names]
     depths = list(range(settings.shallow, settings.deep + 1))
     parts = []
-    with tqdm(total=len(chosen) * len(depths) * len(settings.seeds), unit=" runs") as bar:
+    with progress_bar(
+        total=len(chosen) * len(depths) * len(settings.seeds), unit=" runs"
+    ) as bar:
         for case in chosen:
             of_depths = [runs(settings, case, depth, bar) for depth in depths]
             parts.append(xr.concat(of_depths, xr.DataArray(depths, dims="depth")))
