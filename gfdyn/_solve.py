@@ -17,6 +17,7 @@ from ._certificate import CertificateWarning
 from ._compiling import announced, counted
 from ._continuation import going_on
 from ._integrate import advance, finish
+from ._keywords import suggest_keywords
 from ._kinks import Kinks, read_log, written_events
 from ._progress import progress_bar
 from ._results import RESULTS, choose, is_ok
@@ -46,6 +47,7 @@ _DEFAULT_SAVES = 101
 _SAVES_MEMORY = 1e9
 
 
+@suggest_keywords()
 def solve(
     flow: AbstractFlow,
     net: AbstractNet | Trajectory,
@@ -134,7 +136,7 @@ def solve(
         trajectory = raise_unless_ok(trajectory)
     if is_single(trajectory.final_time) and is_ok(trajectory.result):
         if doubt := doubt_of(trajectory):
-            warnings.warn(doubt, CertificateWarning, stacklevel=2)
+            warnings.warn(doubt, CertificateWarning, stacklevel=3)
     return trajectory
 
 

@@ -41,6 +41,10 @@ CASES = {
         lambda flow, net: solve(flow, net, record=["risk"]),
         r"record=\['risk'\] must be functions by name.*'risk': gf\.diagnostics\.risk",
     ),
+    "records": (
+        lambda flow, net: gf.solve(flow, net, t1=1.0, records={}),  # pyright: ignore
+        "records={} is no argument of solve; did you mean record=",
+    ),
     "record-number": (
         lambda flow, net: descend(flow.problem, net, 0.1, 2, record=3),
         "record=3 must be functions by name",
