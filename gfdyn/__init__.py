@@ -46,6 +46,7 @@ from . import (
     flows as flows,
     losses as losses,
     nets as nets,
+    plotting as plotting,
     solvers as solvers,
     stopping as stopping,
     sweeps as sweeps,
@@ -72,6 +73,7 @@ from ._trajectory import (
 )
 from .data import Dataset as Dataset
 from .flows import EscapeFlow as EscapeFlow, GradientFlow as GradientFlow
+from .plotting import plot as plot
 
 
 __version__ = _version("gfdyn")

@@ -237,6 +237,14 @@ ORDER = (
     "sweeps._run",
     "sweeps._commands",
     "sweeps",
+    "plotting._matplotlib",
+    "plotting._style",
+    "plotting._axes",
+    "plotting._labels",
+    "plotting._trajectory",
+    "plotting._caption",
+    "plotting._measurements",
+    "plotting._overview",
     "plotting",
     "_report",
     "cli",
@@ -254,6 +262,9 @@ LATE_IMPORTS = {
     ("escape._column_generation", "scipy.optimize"),
     ("escape._search_folder", "xarray"),
     ("sweeps._collect", "xarray"),
+    ("plotting._axes", "matplotlib.ticker"),
+    ("plotting._overview", "matplotlib.figure"),
+    ("plotting._style", "matplotlib"),
     ("sweeps._engines", "distributed"),
     ("sweeps._first_escape", "xarray"),
     ("sweeps._store", "xarray"),
@@ -322,13 +333,24 @@ def test_diagnostics_know_only_problem_and_net():
 
 
 def test_plotting_draws_any_dataset():
-    assert not own_imports("plotting")
+    """The functions of axes and datasets know nothing but how figures look."""
+    look = {f"plotting.{name}" for name in ("_axes", "_labels", "_matplotlib", "_style")}
+    for module in (*look, "plotting._trajectory"):
+        assert own_imports(module) <= look, module
 
 
 def test_only_the_command_imports_the_command():
     for module in MODULES:
         if module not in ("cli", "_report"):
-            assert not own_imports(module) & {"cli", "_report", "plotting"}, module
+            assert not own_imports(module) & {"cli", "_report"}, module
+
+
+def test_nothing_but_the_command_draws():
+    """Nor does the command's report look behind the public names."""
+    for module in MODULES:
+        if module and not module.startswith("plotting"):
+            drawing = {name for name in own_imports(module) if name.startswith("plotting")}
+            assert drawing <= ({"plotting"} if module == "_report" else set()), module
 
 
 def test_late_imports_are_listed():
@@ -538,7 +560,7 @@ print(json.dumps({{
 """
 
 
-@pytest.mark.parametrize("modules", ["gfdyn", "gfdyn.plotting, gfdyn.cli"])
+@pytest.mark.parametrize("modules", ["gfdyn", "gfdyn.cli"])
 def test_import_has_no_effects(modules):
     """Settings stay, pyplot and scikit-learn are not loaded, no backend is started: to do
     so would raise, there is none of that name."""

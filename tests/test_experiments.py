@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from gfdyn import plotting
+
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 # Files of each script, the number of its claims at the small size, and by the start of
@@ -215,6 +217,25 @@ def test_the_sweep(tmp_path, module, compilation_cache):
     verdicts = [row["verdict"] for row in report["claims"]]
     # Its largest norm is small already, so that none is on lazy training.
     assert len(verdicts) == 3 and set(verdicts) == {"HOLDS"}
+
+
+@pytest.mark.slow
+def test_the_gallery(tmp_path, module):
+    """It draws whatever `gfdyn.plotting` can."""
+    assert module("gallery").main(["--smoke", "--out", str(tmp_path)]) == 0
+    drawn = {path.stem for path in tmp_path.glob("*.png")}
+    functions = {
+        name
+        for name in dir(plotting)
+        if name[0] != "_" and callable(getattr(plotting, name))
+    }
+    on_axes = functions - {"caption", "label_ends", "plot", "shades", "style"}
+    assert {f"panel_{name}" for name in on_axes - {"zoom_on_change"}} <= drawn
+    assert {"escape", "linear", "classifier", "descent", "batch", "one_column"} <= drawn
+    for name in drawn:
+        assert (tmp_path / f"{name}.png").stat().st_size > 8_000, name
+    report = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
+    assert [row["verdict"] for row in report["claims"]] == ["HOLDS"] * 4
 
 
 def test_mnist_needs_a_path(tmp_path):

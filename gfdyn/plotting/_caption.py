@@ -1,0 +1,130 @@
+"""What a trajectory knows of itself, as the caption of a figure."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import jax
+import numpy as np
+
+from .._results import is_ok, name_of
+from .._trajectory import Trajectory
+from ..flows import EscapeFlow
+from ..nets import MLP, AbstractNet
+
+
+_CLOCKS = {
+    "physical": "t",
+    "loss": "τ with dτ = R dt",
+    "arc": "τ, the arc length",
+}
+
+
+def caption(traj: Trajectory) -> str:
+    """The flow and its clock, net, data, initial norm, end, steps and certificate.
+
+    Of a batch the flow, net and data are those of its first lane. A trajectory does not
+    hold its solver: that is for you to add.
+    """
+    parts = lanes(traj)
+    first = parts[0]
+    setting = [
+        _flow(first),
+        _net(first.final_direction),
+        _data(first),
+        f"‖θ(0)‖ = {_initial_norms(parts)}",
+        str(first.problem.data.x.dtype),
+    ]
+    if len(parts) > 1:
+        numbers = Counter(map(_end, parts)).most_common()
+        ends = ", ".join(f"{number} {end}" for end, number in numbers)
+        end = f"{len(parts)} lanes: {ends}"
+    else:
+        clock = {"tau": "τ"}.get(first.flow.clock_name, first.flow.clock_name)
+        end = f"{_end(first)} at {clock} = {float(first.final_time):.4g}"
+    return f"{', '.join(setting)}. {end[0].upper()}{end[1:]}; {_certificate(parts)}."
+
+
+def lanes(traj: Trajectory) -> list[Trajectory]:
+    """The trajectories of a batch, one after the other; of one trajectory it alone."""
+    ndim = traj.final_time.ndim
+    if ndim == 0:
+        return [traj]
+    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[ndim:]), traj)
+    number = len(flat.final_time)
+    return [jax.tree.map(lambda a, i=i: a[i], flat) for i in range(number)]
+
+
+def _initial_norms(parts: list[Trajectory]) -> str:
+    """The norm at the start, or from which to which it is."""
+    starts = [
+        float(lane.flow.log_norm(jax.tree.map(lambda rows: rows[0], lane.positions)))
+        for lane in parts
+    ]
+    ends = (power_of_ten(end(starts) / math.log(10)) for end in (min, max))
+    return " to ".join(dict.fromkeys(ends))
+
+
+def power_of_ten(exponent: float) -> str:
+    """10^exponent to three digits, also beyond overflow: 0.0123, 1.5e-06, 1e-87."""
+    if -300 < exponent < 300:
+        return f"{10**exponent:.3g}"
+    whole = math.floor(exponent)
+    return f"{10 ** (exponent - whole):.3g}e{whole:+d}"
+
+
+def _flow(traj: Trajectory) -> str:
+    flow: Any = traj.flow
+    if isinstance(flow, EscapeFlow):
+        name = "Localized escape flow" if flow.localized else "Escape flow"
+        return f"{name} in τ, dt = r^(2−L) dτ"
+    name = "Gradient flow" if traj.checkpoint is None else "Gradient descent"
+    decay = float(np.asarray(flow.weight_decay))
+    return f"{name} in {_CLOCKS[flow.clock]}" + (f", λ = {decay:.3g}" if decay else "")
+
+
+def _net(net: AbstractNet) -> str:
+    """The widths of an MLP, the number of parameters of another net."""
+    if not isinstance(net, MLP):
+        number = sum(leaf.size for leaf in jax.tree.leaves(net))
+        return f"{type(net).__name__} of {number} parameters"
+    widths = [net.in_size, *(len(w) for w in net.weights)]
+    slopes = sorted({sigma.slope for sigma in net.activations})
+    names = {0.0: "ReLU", 1.0: "linear"}
+    kind = "/".join(names.get(slope, f"leaky {slope:g}") for slope in slopes)
+    return " ".join(filter(None, [kind, "MLP", "–".join(map(str, widths))]))
+
+
+def _data(traj: Trajectory) -> str:
+    x, loss = traj.problem.data.x, traj.problem.loss
+    name = getattr(loss, "name", type(loss).__name__)
+    return f"{x.shape[-2]} samples, {name.lower()} loss ({traj.problem.reduction})"
+
+
+def _end(traj: Trajectory) -> str:
+    if traj.stopped_by is not None:
+        return f"stopped by {traj.stopped_by}"
+    if is_ok(traj.result):
+        return "reached the final time"
+    return f"failed ({name_of(traj.result).replace('_', ' ')})"
+
+
+def _certificate(parts: list[Trajectory]) -> str:
+    """Counts of all lanes, and the worst of their certificates."""
+
+    def total(name: str) -> int:
+        return sum(int(lane.stats[name]) for lane in parts)
+
+    residual = max(float(lane.certificate.energy_residual) for lane in parts)
+    choices = sum(int(lane.certificate.choices) for lane in parts)
+    holds = all(bool(lane.certificate.holds) for lane in parts)
+    counts = [f"{total('num_steps')} steps"]
+    counts += [
+        f"{total(f'num_{name}')} {name}"
+        for name in ("crossings", "slides")
+        if total(f"num_{name}")
+    ]
+    identity = f"energy residual {residual:.1e}"
+    if not holds:
+        identity += ", at which the certificate does not hold"
+    return f"{', '.join(counts)}; {identity}; {choices} choices"
