@@ -190,8 +190,10 @@ def single(draw: Callable[[Axes, xr.Dataset], None], dataset: xr.Dataset) -> Fig
         figure = Figure(layout="constrained")
         ax = figure.subplots()
         draw(ax, dataset)
-        figure.draw_without_rendering()
-        plotting.label_ends(ax)
+        if draw in (plotting.stable_rank, plotting.balance_drift):
+            # Their labels are kept apart in the layout.
+            figure.draw_without_rendering()
+            plotting.label_ends(ax)
     return figure
 
 

@@ -48,7 +48,11 @@ def report(traj: Trajectory) -> str:
 
 def figures(traj: Trajectory) -> dict[str, Figure]:
     """The figures of a run, by name; `overview` is the one to look at first."""
-    dataset = traj.to_xarray()
+    with plotting.style():
+        return _figures(traj.to_xarray())
+
+
+def _figures(dataset: xr.Dataset) -> dict[str, Figure]:
     made = {
         "overview": _overview(dataset),
         "loss": _single(plotting.loss, dataset),
@@ -81,7 +85,11 @@ def _overview(dataset: xr.Dataset) -> Figure:
 
 def _single(draw: Callable[..., None], dataset: xr.Dataset) -> Figure:
     figure = Figure(figsize=(5, 3.4), layout="constrained")
-    _draw_zoomed(draw, figure.subplots(), dataset)
+    ax = figure.subplots()
+    _draw_zoomed(draw, ax, dataset)
+    # Labels are kept apart in the layout.
+    figure.draw_without_rendering()
+    plotting.label_ends(ax)
     return figure
 
 

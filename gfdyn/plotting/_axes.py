@@ -62,6 +62,6 @@ def log_axis(ax: Axes) -> None:
     decade = 10.0 ** np.floor(np.log10(low))
     round_numbers = decade * np.array([1.0, 2.0, 5.0, 10.0, 20.0, 50.0])
     in_view = round_numbers[(low <= round_numbers) & (round_numbers <= high)]
-    few = MaxNLocator(nbins=4)
+    few = MaxNLocator(nbins=4, steps=[1, 2, 5, 10])
     ax.yaxis.set_major_locator(FixedLocator(in_view) if len(in_view) > 2 else few)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

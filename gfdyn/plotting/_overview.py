@@ -109,11 +109,12 @@ def plot(
             figure.supxlabel(text, fontsize=_CAPTION_SIZE, x=0.01, ha="left")
         if notice:
             figure.suptitle(notice, color=PALETTE[1])
-        # The layout gives the axes their heights, in which labels are kept apart.
-        figure.draw_without_rendering()
-        for ax in grid:
-            if any(text.get_gid() for text in ax.texts):
-                label_ends(ax)
+        labelled = [ax for ax in grid if any(text.get_gid() for text in ax.texts)]
+        if labelled:
+            # The layout gives the axes their heights, in which labels are kept apart.
+            figure.draw_without_rendering()
+        for ax in labelled:
+            label_ends(ax)
     return figure
 
 
@@ -221,11 +222,15 @@ def _limit_times(
     axes: Sequence[Axes], found: Sequence[xr.Dataset], keep_wait: bool
 ) -> None:
     """The times at which something happens: in the log where most saves, which follow the
-    steps, are early; without a long wait, unless the direction converges in it."""
+    steps, or most of the fall are early; without a long wait. Of an escape flow the wait
+    is kept, as its direction converges in it."""
     times = [dataset[clock_of(dataset)].values for dataset in found]
     every, end = np.concatenate(times), max(part[-1] for part in times)
     later = every[every > 0]
-    if every.min() == 0 and len(later) and np.median(later) < _EARLY * end:
+    early = len(later) > 0 and np.median(later) < _EARLY * end
+    if not keep_wait and "risk" in found[0]:
+        early = early or _most_fallen(found[0]) < _EARLY * end
+    if every.min() == 0 and len(later) and early:
         for ax in axes:
             ax.set_xscale("log")
             ax.set_xlim(max(later.min(), 1e-4 * end), end)
@@ -234,6 +239,14 @@ def _limit_times(
         if window and window[0] - every.min() > _LONG * (end - every.min()):
             for ax in axes:
                 ax.set_xlim(*window)
+
+
+def _most_fallen(dataset: xr.Dataset) -> float:
+    """When the risk has fallen by nine tenths of all that it falls; ∞ if it does not."""
+    risk = dataset["risk"].values
+    fallen = risk <= risk[0] - 0.9 * (risk[0] - risk.min())
+    times = dataset[clock_of(dataset)].values
+    return float(times[fallen][0]) if risk.min() < risk[0] else math.inf
 
 
 def _thin_ticks(ax: Axes) -> None:

@@ -63,7 +63,7 @@ def style() -> Iterator[None]:
         yield
 
 
-def shades(number: int) -> list[tuple[float, ...]]:
+def shades(number: int) -> list[tuple[float, float, float, float]]:
     """Colours of so many things that have an order, from dark to light.
 
     They are those of viridis but for its lightest fifth, which is lost on white.
