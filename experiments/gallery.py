@@ -126,7 +126,8 @@ def linear(settings: Settings) -> gf.Trajectory:
     net = gf.nets.MLP(widths, key=jax.random.key(2), activation="identity")
     net = gf.nets.scaled_to_norm(net, settings.depth**0.5)
     flow = gf.GradientFlow(gf.Problem(data, gf.losses.squared))
-    return gf.solve(flow, net, t1=400.0, ts=gf.AcceptedSteps(), solver=solver(settings))
+    ts = jnp.insert(jnp.geomspace(1.0, 400.0, settings.saves), 0, 0.0)
+    return gf.solve(flow, net, ts=ts, solver=solver(settings))
 
 
 def classifier(settings: Settings) -> gf.Trajectory:

@@ -737,6 +737,14 @@ def test_plot_leaves_out_a_long_wait(escaped):
     early = flow.assign_coords(t=("save", 1e-6 * times**4))
     assert limits(early, True) == (pytest.approx((1e-2, 100.0)), "log")
     # The risk falls at once, though saves go on evenly.
+    ax: Any = Figure().subplots()
+    ax.plot(flow["t"][5:], flow["risk"][5:])
+    ax.set_xlim(15.0, 400.0)
+    log_axis(ax, "x")
+    FigureCanvasAgg(ax.figure).draw()
+    texts = [*ax.get_xticklabels(minor=True), *ax.get_xticklabels()]
+    shown = {t.get_text() for t in texts if 15 <= t.get_position()[0] <= 400} - {""}
+    assert shown == {"20", "50", "100", "200"}
     at_once = flow.assign(risk=("save", np.exp(-times)))
     assert limits(at_once, False) == (pytest.approx((1.0, 100.0)), "log")
     assert limits(at_once, True)[1] == "linear"

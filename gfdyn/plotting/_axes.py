@@ -1,5 +1,7 @@
 """The clock along an axis, and axes in the log."""
 
+from typing import Literal
+
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
@@ -41,9 +43,9 @@ def from_zero(ax: Axes) -> None:
     reach(ax, 0.0)
 
 
-def log_axis(ax: Axes) -> None:
-    """The y-axis in the log, with few ticks: powers of ten where there are two or more of
-    them in view, round numbers in plain digits else."""
+def log_axis(ax: Axes, name: Literal["x", "y"] = "y") -> None:
+    """The x- or y-axis in the log, with few ticks: powers of ten where there are two or
+    more of them in view, round numbers in plain digits else."""
     from matplotlib.ticker import (
         FixedLocator,
         FuncFormatter,
@@ -52,16 +54,17 @@ def log_axis(ax: Axes) -> None:
         NullFormatter,
     )
 
-    ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.set(**{f"{name}scale": "log"})
+    axis = {"x": ax.xaxis, "y": ax.yaxis}[name]
+    low, high = axis.get_view_interval()
+    axis.set_minor_formatter(NullFormatter())
     powers = np.arange(np.ceil(np.log10(low)), np.floor(np.log10(high)) + 1)
     if len(powers) > 1:
-        ax.yaxis.set_major_locator(LogLocator(numticks=5))
+        axis.set_major_locator(LogLocator(numticks=5))
         return
     decade = 10.0 ** np.floor(np.log10(low))
     round_numbers = decade * np.array([1.0, 2.0, 5.0, 10.0, 20.0, 50.0])
     in_view = round_numbers[(low <= round_numbers) & (round_numbers <= high)]
     few = MaxNLocator(nbins=4, steps=[1, 2, 5, 10])
-    ax.yaxis.set_major_locator(FixedLocator(in_view) if len(in_view) > 2 else few)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_locator(FixedLocator(in_view) if len(in_view) > 2 else few)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -232,8 +232,8 @@ def _limit_times(
         early = early or _most_fallen(found[0]) < _EARLY * end
     if every.min() == 0 and len(later) and early:
         for ax in axes:
-            ax.set_xscale("log")
             ax.set_xlim(max(later.min(), 1e-4 * end), end)
+            log_axis(ax, "x")
     elif not keep_wait and len(found) == 1 and "risk" in found[0]:
         window = panels.change_window(found[0])
         if window and window[0] - every.min() > _LONG * (end - every.min()):
