@@ -237,7 +237,7 @@ ORDER = (
     "sweeps._run",
     "sweeps._commands",
     "sweeps",
-    "plotting._matplotlib",
+    "plotting._annotated",
     "plotting._style",
     "plotting._axes",
     "plotting._labels",
@@ -263,6 +263,7 @@ LATE_IMPORTS = {
     ("escape._search_folder", "xarray"),
     ("sweeps._collect", "xarray"),
     ("plotting._axes", "matplotlib.ticker"),
+    ("plotting._measurements", "xarray"),
     ("plotting._overview", "matplotlib.figure"),
     ("plotting._style", "matplotlib"),
     ("sweeps._engines", "distributed"),
@@ -334,7 +335,7 @@ def test_diagnostics_know_only_problem_and_net():
 
 def test_plotting_draws_any_dataset():
     """The functions of axes and datasets know nothing but how figures look."""
-    look = {f"plotting.{name}" for name in ("_axes", "_labels", "_matplotlib", "_style")}
+    look = {f"plotting.{name}" for name in ("_axes", "_annotated", "_labels", "_style")}
     for module in (*look, "plotting._trajectory"):
         assert own_imports(module) <= look, module
 

@@ -3,17 +3,16 @@
 from typing import Literal
 
 import numpy as np
-import xarray as xr
 from jaxtyping import Float
 
-from ._matplotlib import Axes
+from ._annotated import Axes, Dataset
 
 
 # Beyond this ratio a straight axis hides what is small.
 _WIDE = 100.0
 
 
-def clock_of(dataset: xr.Dataset) -> str:
+def clock_of(dataset: Dataset) -> str:
     """The clock of a trajectory's dataset: the coordinate along its saves."""
     return next(str(name) for name, c in dataset.coords.items() if c.dims == ("save",))
 

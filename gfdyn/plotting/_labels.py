@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ._matplotlib import Axes, Text
+from ._annotated import Axes, Text
 
 
 # Points between the axes and a label, and the height of a row over the size of its letters.

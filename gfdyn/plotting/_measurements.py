@@ -7,26 +7,28 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 
 from .. import diagnostics
 from .._trajectory import Trajectory, hashable, measure
 from ..flows import EscapeFlow, Polar
 from ..losses import Linear
 from ..nets import Wrapped
+from ._annotated import Dataset
 
 
 # Singular values drawn of each layer.
 _MOST_VALUES = 8
 
 
-def measurements(traj: Trajectory, spectra: bool) -> xr.Dataset:
+def measurements(traj: Trajectory, spectra: bool) -> Dataset:
     """`risk` or `log_risk`, `log_radius` or `norm`, `escape_speed`, and with `spectra`
     `stable_rank` and `singular_values`, over the saves, each where it says something.
 
     Spectra are of the nets at the saves, ρ for an EscapeFlow and θ else; a model that was
     wrapped as it is has no layers.
     """
+    import xarray as xr
+
     reached = np.isfinite(np.asarray(traj.ts))
     flow: Any = traj.flow
     escape = isinstance(flow, EscapeFlow)

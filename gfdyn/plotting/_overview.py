@@ -5,16 +5,15 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import xarray as xr
 
 from .._results import is_ok, name_of
 from .._trajectory import Trajectory
 from ..flows import EscapeFlow
 from . import _trajectory as panels
+from ._annotated import Axes, Dataset, Figure
 from ._axes import clock_of, is_wide, log_axis, symbol
 from ._caption import caption as caption_of, lanes
 from ._labels import label_ends
-from ._matplotlib import Axes, Figure
 from ._measurements import measurements
 from ._style import PALETTE, TWO_COLUMNS, style
 
@@ -118,7 +117,7 @@ def plot(
     return figure
 
 
-def _layers(found: xr.Dataset, layers: Sequence[int] | None) -> list[int]:
+def _layers(found: Dataset, layers: Sequence[int] | None) -> list[int]:
     """The layers to draw, none of a dataset without spectra."""
     if "singular_values" not in found:
         if layers:
@@ -141,7 +140,7 @@ def _layers(found: xr.Dataset, layers: Sequence[int] | None) -> list[int]:
     return list(layers)
 
 
-def _summary_panels(found: xr.Dataset) -> list[Callable[[Axes, xr.Dataset], None]]:
+def _summary_panels(found: Dataset) -> list[Callable[[Axes, Dataset], None]]:
     """What is drawn of all layers together."""
     known = {
         "risk": _risk,
@@ -174,7 +173,7 @@ def _label_lowest(axes: Sequence[Axes], columns: int) -> None:
 
 
 def _draw_lanes(
-    ax: Axes, found: Sequence[xr.Dataset], draw: Callable[[Axes, xr.Dataset], None]
+    ax: Axes, found: Sequence[Dataset], draw: Callable[[Axes, Dataset], None]
 ) -> None:
     """The lanes over each other, faint where there is more than one; risk and norm in the
     log where they are wide."""
@@ -189,19 +188,19 @@ def _draw_lanes(
         log_axis(ax)
 
 
-def _risk(ax: Axes, dataset: xr.Dataset) -> None:
+def _risk(ax: Axes, dataset: Dataset) -> None:
     panels.loss(ax, dataset)
     ax.set_ylabel("$R$")
 
 
-def _norm(ax: Axes, dataset: xr.Dataset) -> None:
+def _norm(ax: Axes, dataset: Dataset) -> None:
     clock = clock_of(dataset)
     ax.plot(dataset[clock], dataset["norm"], color=PALETTE[1])
     ax.set(xlabel=symbol(clock), ylabel=r"$\|\theta\|$", title="Norm")
 
 
 def _draw_layers(
-    axes: Sequence[Axes], found: xr.Dataset, layers: Sequence[int], of_direction: bool
+    axes: Sequence[Axes], found: Dataset, layers: Sequence[int], of_direction: bool
 ) -> None:
     """The singular values of each layer, in the log where the largest ones grow far."""
     for ax, layer in zip(axes, layers, strict=True):
@@ -218,9 +217,7 @@ def _draw_layers(
         axes[0].set_ylim(0.0, 1.05 * values.max())
 
 
-def _limit_times(
-    axes: Sequence[Axes], found: Sequence[xr.Dataset], keep_wait: bool
-) -> None:
+def _limit_times(axes: Sequence[Axes], found: Sequence[Dataset], keep_wait: bool) -> None:
     """The times at which something happens: in the log where most saves, which follow the
     steps, or most of the fall are early; without a long wait. Of an escape flow the wait
     is kept, as its direction converges in it."""
@@ -241,7 +238,7 @@ def _limit_times(
                 ax.set_xlim(*window)
 
 
-def _most_fallen(dataset: xr.Dataset) -> float:
+def _most_fallen(dataset: Dataset) -> float:
     """When the risk has fallen by nine tenths of all that it falls; ∞ if it does not."""
     risk = dataset["risk"].values
     fallen = risk <= risk[0] - 0.9 * (risk[0] - risk.min())

@@ -4,11 +4,10 @@ import re
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
+from ._annotated import Axes, DataArray, Dataset
 from ._axes import clock_of, from_zero, log_axis, reach, symbol
 from ._labels import label_ends
-from ._matplotlib import Axes
 from ._style import PALETTE, shades
 
 
@@ -16,7 +15,7 @@ from ._style import PALETTE, shades
 _MOST_SHADES = 10
 
 
-def loss(ax: Axes, dataset: xr.Dataset) -> None:
+def loss(ax: Axes, dataset: Dataset) -> None:
     """The risk over the clock of the flow. Needs the record `risk`."""
     clock = clock_of(dataset)
     ax.plot(dataset[clock], _record(dataset, "risk"), color=PALETTE[0])
@@ -24,7 +23,7 @@ def loss(ax: Axes, dataset: xr.Dataset) -> None:
     from_zero(ax)
 
 
-def log_risk(ax: Axes, dataset: xr.Dataset) -> None:
+def log_risk(ax: Axes, dataset: Dataset) -> None:
     """The log of the risk over the clock, where the risk itself underflows.
 
     Needs the record `log_risk`.
@@ -34,7 +33,7 @@ def log_risk(ax: Axes, dataset: xr.Dataset) -> None:
     ax.set(xlabel=symbol(clock), ylabel=r"$\log R$", title="Log loss")
 
 
-def radius(ax: Axes, dataset: xr.Dataset) -> None:
+def radius(ax: Axes, dataset: Dataset) -> None:
     """log r over the clock, straight where the norm grows exponentially.
 
     Raises:
@@ -50,7 +49,7 @@ def radius(ax: Axes, dataset: xr.Dataset) -> None:
     ax.set(xlabel=symbol(clock), ylabel=r"$\log r$", title="Radius")
 
 
-def singular_values(ax: Axes, dataset: xr.Dataset, layer: int) -> None:
+def singular_values(ax: Axes, dataset: Dataset, layer: int) -> None:
     """The largest singular values of W_l of θ over the clock.
 
     Needs the record `singular_values`. `layer` counts from 1, as the papers do.
@@ -71,14 +70,14 @@ def singular_values(ax: Axes, dataset: xr.Dataset, layer: int) -> None:
     from_zero(ax)
 
 
-def escape_speed(ax: Axes, dataset: xr.Dataset) -> None:
+def escape_speed(ax: Axes, dataset: Dataset) -> None:
     """The escape speed s(ρ) over the clock. Needs the record `escape_speed`."""
     clock = clock_of(dataset)
     ax.plot(dataset[clock], _record(dataset, "escape_speed"), color=PALETTE[2])
     ax.set(xlabel=symbol(clock), ylabel=r"$s(\rho)$", title="Escape speed")
 
 
-def balance_drift(ax: Axes, dataset: xr.Dataset) -> None:
+def balance_drift(ax: Axes, dataset: Dataset) -> None:
     """The drift of the neurons' balance, over the largest ‖θ‖² of all saves.
 
     Needs the records `neuron_balance` and `layer_norms`.
@@ -101,7 +100,7 @@ def balance_drift(ax: Axes, dataset: xr.Dataset) -> None:
     label_ends(ax)
 
 
-def stable_rank(ax: Axes, dataset: xr.Dataset) -> None:
+def stable_rank(ax: Axes, dataset: Dataset) -> None:
     """The stable rank of each W_l over the clock. Needs the record `stable_rank`."""
     clock = clock_of(dataset)
     layers = np.asarray(_record(dataset, "stable_rank")).T
@@ -114,7 +113,7 @@ def stable_rank(ax: Axes, dataset: xr.Dataset) -> None:
     label_ends(ax)
 
 
-def episodes(ax: Axes, dataset: xr.Dataset, found: Any) -> None:
+def episodes(ax: Axes, dataset: Dataset, found: Any) -> None:
     """The loss with its plateaus shaded, over the clock of the flow.
 
     Needs the record `risk`; `found` is what `gf.escape.episodes` found in the trajectory.
@@ -136,7 +135,7 @@ def episodes(ax: Axes, dataset: xr.Dataset, found: Any) -> None:
     ax.set_title("Plateaus and their bottleneck ranks")
 
 
-def zoom_on_change(ax: Axes, dataset: xr.Dataset, margin: float = 0.15) -> None:
+def zoom_on_change(ax: Axes, dataset: Dataset, margin: float = 0.15) -> None:
     """Limit the time axis to where the risk changes: a long wait has no shape.
 
     From where the first 0.1 % of the fall has happened back by `margin` of what follows.
@@ -145,7 +144,7 @@ def zoom_on_change(ax: Axes, dataset: xr.Dataset, margin: float = 0.15) -> None:
         ax.set_xlim(*window)
 
 
-def change_window(dataset: xr.Dataset, margin: float = 0.15) -> tuple[float, float] | None:
+def change_window(dataset: Dataset, margin: float = 0.15) -> tuple[float, float] | None:
     """The times to which `zoom_on_change` limits an axis; None if nothing falls."""
     times = np.asarray(dataset[clock_of(dataset)])
     risk = np.asarray(_record(dataset, "risk"))
@@ -157,7 +156,7 @@ def change_window(dataset: xr.Dataset, margin: float = 0.15) -> tuple[float, flo
     return max(float(times[0]), start - margin * (end - start)), end
 
 
-def _record(dataset: xr.Dataset, name: str) -> xr.DataArray:
+def _record(dataset: Dataset, name: str) -> DataArray:
     if name not in dataset:
         name = re.sub(r"_\d+$", "", name)
         raise ValueError(
