@@ -65,10 +65,13 @@ def strict_json(path: Path) -> dict[str, Any]:
 def check_summary(printed: str, traj: gf.Trajectory) -> None:
     """All that the main job promises to print, with the numbers of the trajectory."""
     stats = {name: int(value) for name, value in traj.stats.items()}
-    steps = f"{stats['num_steps']} accepted, {stats['num_rejected']} rejected"
-    assert steps in printed
     assert traj.summary() in printed
-    assert re.search(r"certificate +energy residual \S+, balance drift \S+", printed)
+    if traj.is_descent:
+        assert f"steps            {stats['num_steps']}\n" in printed
+    else:
+        steps = f"{stats['num_steps']} accepted, {stats['num_rejected']} rejected"
+        assert steps in printed
+        assert re.search(r"certificate +energy residual \S+, balance drift \S+", printed)
     assert re.search(r"log t = -?\d", printed)
     assert re.search(r"radius r +\S+ → \S+ \(log r \S+ → \S+\)", printed)
     speed = float(traj.records["escape_speed"][-1])
@@ -147,7 +150,8 @@ def test_escape_on_digits_in_float32(run):
         *("--dtype", "float32", "--tau-max", "2", "--max-saves", "16"),
     )
     leaves = [leaf for leaf in jax.tree.leaves(traj) if hasattr(leaf, "dtype")]
-    assert {str(leaf.dtype) for leaf in leaves} <= {"float32", "int32"}
+    # Gates are on or off.
+    assert {str(leaf.dtype) for leaf in leaves} <= {"float32", "int32", "bool"}
     assert [w.shape[1:] for w in traj.net.weights] == [(4, 64), *[(4, 4)] * 4, (10, 4)]
     assert repr(traj.problem.loss) == "CrossEntropy()"
     np.testing.assert_allclose(float(traj.initial_risk), np.log(10), rtol=0.5)
@@ -195,7 +199,7 @@ def test_descend(run):
         "descend", *SMALL, "--steps", "40", "--learning-rate", "0.01", "--max-saves", "20"
     )
     np.testing.assert_allclose(traj.ts, 0.02 * np.arange(21), rtol=1e-12)
-    assert "no tolerance" in printed and "40 accepted, 0 rejected" in printed
+    assert "no tolerance" in printed and "steps            40\n" in printed
 
 
 @pytest.mark.slow
@@ -215,9 +219,9 @@ def test_descend_that_diverges_keeps_what_there_is(tmp_path, capsys):
     arguments = ["descend", *SMALL, "--steps", "20", "--learning-rate", "1e60"]
     cli.main([*arguments, "--out", str(tmp_path)])
     captured = capsys.readouterr()
-    assert "gfdyn: nonfinite_state: The parameters, their velocity" in captured.err
+    assert "gfdyn: diverged: Gradient descent diverged" in captured.err
     traj = gf.load(tmp_path / "descend" / "trajectory.nc")
-    assert bool(traj.result == gf.RESULTS.nonfinite_state)
+    assert bool(traj.result == gf.RESULTS.diverged)
     strict_json(tmp_path / "descend" / "config.json")
 
 
@@ -235,6 +239,8 @@ def test_seed_decides(run):
     """The same seed gives the same trajectory, another one another."""
     arguments = ("descend", *SMALL, "--steps", "6", "--batch-size", "5")
     first, again, other = (run(*arguments, "--seed", seed)[0] for seed in ("3", "3", "4"))
+    # What was compiled on the way is of the process, not of the seed.
+    first.stats.pop("num_compilations"), again.stats.pop("num_compilations")
     for p, q in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(p, q)
     for p, q in zip(first.net.weights, other.net.weights, strict=True):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import reference
 from fixtures import biased_net
+from jax.flatten_util import ravel_pytree
 
 import gfdyn as gf
 from gfdyn import diagnostics
@@ -110,13 +111,14 @@ def named(name):
 
 def test_every_diagnostic_is_checked_here():
     public = {name for name, value in vars(diagnostics).items() if callable(value)}
-    elsewhere = {"sharpness", "direction", "margin", "normalised_margin"}
+    elsewhere = {"sharpness", "hessian_eigenvalues", "direction", "margin"}
+    elsewhere |= {"normalised_margin"}
     elsewhere |= {"Subgradient", "minimum_norm_subgradient", "subgradient_norm"}
     elsewhere |= {"invariants", "invariant_rates", "gram_drift", "gram_velocities"}
     elsewhere |= {"GramVelocity", "signatures", "is_layer", "edge_balance"}
     elsewhere |= {"layer_ranks", "average_rank", "accuracy", "epoch_distance"}
     elsewhere |= {"norm_ratio", "mean_norm_ratio", "smoothed_margin"}
-    elsewhere |= {"ntk", "ntk_change"}
+    elsewhere |= {"ntk", "ntk_alignment", "ntk_change"}
     assert public == set(REFERENCE) | elsewhere
 
 
@@ -185,6 +187,22 @@ def test_sharpness_is_the_largest_eigenvalue(loss, widths, size):
     hessian = reference.risk_hessian(loss, weights, slopes, X, y)
     actual = jax.jit(diagnostics.sharpness)(problem, net)
     np.testing.assert_allclose(actual, np.linalg.eigvalsh(hessian)[-1], rtol=1e-8)
+
+
+def test_hessian_eigenvalues_against_dense_ones():
+    problem, net, *_ = build("relu")
+    flat, unravel = ravel_pytree(net)
+    step, rows = 1e-5, []
+    gradient = jax.grad(lambda theta: problem.risk(unravel(theta)))
+    for unit in step * np.eye(flat.size):
+        rows.append((gradient(flat + unit) - gradient(flat - unit)) / (2 * step))
+    expected = np.linalg.eigvalsh((np.asarray(rows) + np.asarray(rows).T) / 2)[::-1]
+    found = diagnostics.hessian_eigenvalues(problem, net, 4, iterations=flat.size)
+    np.testing.assert_allclose(found, expected[:4], rtol=1e-6, atol=1e-8)
+    largest = diagnostics.sharpness(problem, net, iterations=flat.size)
+    np.testing.assert_allclose(found[0], largest, rtol=1e-12)
+    with pytest.raises(ValueError, match="count=41 must lie between 1 and 40"):
+        diagnostics.hessian_eigenvalues(problem, net, 41)
 
 
 def test_sharpness_of_a_quadratic():

@@ -611,6 +611,19 @@ def test_plot_says_that_a_certificate_does_not_hold(escaped):
     assert "5.0e-01, at which the certificate does not" in gf.plotting.caption(doubtful)
 
 
+@pytest.mark.parametrize(
+    ("flow", "name"),
+    [
+        (gf.flows.MomentumFlow(PROBLEM, 0.5), "Momentum flow, friction 0.5"),
+        (gf.flows.SignFlow(PROBLEM), "Sign flow"),
+    ],
+)
+def test_other_flows_are_drawn_by_their_names(flow, name):
+    traj = solve(flow, linear_net(0.1), t1=0.05)
+    assert name in gf.plotting.caption(traj)
+    gf.plot(traj).canvas.draw()
+
+
 def test_plot_in_single_precision_with_a_stop():
     single = gf.Problem(PROBLEM.data.astype(jnp.float32), gf.losses.squared)
     traj = solve(

@@ -36,6 +36,19 @@ def test_kernel_of_two_layers():
     np.testing.assert_allclose(jax.jit(ntk)(problem, net), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_alignment_with_the_targets():
+    problem, net = two_layers()
+    kernel = by_hand(problem, net).reshape(14, 14)
+    y = np.asarray(problem.data.y).ravel()
+    expected = y @ kernel @ y / (y @ y * np.linalg.norm(kernel))
+    found = gf.diagnostics.ntk_alignment(problem, net)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    # One direction alone is aligned with itself.
+    single = gf.Problem(gf.Dataset(jnp.ones((1, 3)), jnp.ones((1, 1))), gf.losses.squared)
+    line = gf.nets.MLP.from_weights([jnp.ones((1, 3))])
+    np.testing.assert_allclose(gf.diagnostics.ntk_alignment(single, line), 1.0, rtol=1e-14)
+
+
 def test_outputs_move_by_it():
     """dF/dt = −Θ ∇C, against finite differences of the flow."""
     problem, net = two_layers()

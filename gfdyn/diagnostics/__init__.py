@@ -17,6 +17,7 @@ from ._clarke import (
 from ._classification import margin as margin, normalised_margin as normalised_margin
 from ._energy import (
     gradient_norm as gradient_norm,
+    hessian_eigenvalues as hessian_eigenvalues,
     log_risk as log_risk,
     risk as risk,
     sharpness as sharpness,
@@ -47,5 +48,9 @@ from ._spectra import (
     stable_rank as stable_rank,
     tail as tail,
 )
-from ._tangent_kernel import ntk as ntk, ntk_change as ntk_change
+from ._tangent_kernel import (
+    ntk as ntk,
+    ntk_alignment as ntk_alignment,
+    ntk_change as ntk_change,
+)
 from ._training import accuracy as accuracy, epoch_distance as epoch_distance

@@ -1,10 +1,12 @@
 """Risk, gradient and curvature."""
 
+from collections.abc import Callable
+
 import jax
 import jax.flatten_util
 from jaxtyping import Array, Float
 
-from .._lanczos import extremal_eigenvalues
+from .._lanczos import extremal_eigenvalues, largest_eigenvalues
 from .._problem import Problem
 from ..nets import AbstractNet, norm
 
@@ -33,10 +35,29 @@ def sharpness(problem: Problem, net: AbstractNet, iterations: int = 40) -> Scala
     The Hessian is that of the activation pattern at hand: kinks have none. Matrix-free:
     each product is one forward-over-reverse pass.
     """
+    return extremal_eigenvalues(*_hessian(problem, net), iterations)[1]
+
+
+def hessian_eigenvalues(
+    problem: Problem, net: AbstractNet, count: int = 5, iterations: int = 40
+) -> Float[Array, " count"]:
+    """The largest eigenvalues of the Hessian of R, from the largest on, as `sharpness`.
+
+    Raises:
+        ValueError: unless there are so many parameters, and as many products at least.
+    """
+    product, flat = _hessian(problem, net)
+    most = min(flat.size, iterations)
+    if not 1 <= count <= most:
+        raise ValueError(
+            f"count={count} must lie between 1 and {most}: there are {flat.size} "
+            f"parameters and iterations={iterations}."
+        )
+    return largest_eigenvalues(product, flat, count, iterations)
+
+
+def _hessian(problem: Problem, net: AbstractNet) -> tuple[Callable[[Array], Array], Array]:
+    """v ↦ ∇²R v, and θ, both in one row."""
     flat, unravel = jax.flatten_util.ravel_pytree(net)
     gradient = jax.grad(lambda theta: problem.risk(unravel(theta)))
-
-    def product(v: Array) -> Array:
-        return jax.jvp(gradient, (flat,), (v,))[1]
-
-    return extremal_eigenvalues(product, flat, iterations)[1]
+    return lambda v: jax.jvp(gradient, (flat,), (v,))[1], flat

@@ -66,6 +66,18 @@ def ntk_change(
     return jnp.sqrt(jnp.sum(changes) / jnp.sum(sizes))
 
 
+def ntk_alignment(problem: Problem, net: AbstractNet) -> Float[Array, ""]:
+    r"""$y^\top\Theta y / (\|y\|^2 \|\Theta\|_F)$, how far the kernel points to the targets:
+    1 for $\Theta \propto yy^\top$, as features that were learnt tend to (Cortes et al.,
+    2012; Baratin et al., 2021). Exact, from N k products.
+    """
+    product, y = _product(problem, net), problem.data.y
+    squares = jax.lax.map(
+        lambda vector: jnp.sum(product(vector) ** 2), _unit_outputs(problem)
+    )
+    return jnp.sum(y * product(y)) / (jnp.sum(y**2) * jnp.sqrt(jnp.sum(squares)))
+
+
 def _product(problem: Problem, net: AbstractNet) -> Callable[[Outputs], Outputs]:
     """v ↦ Θ v."""
     _, push = jax.linearize(problem.outputs, net)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._results import is_ok, name_of
 from .._trajectory import Trajectory
-from ..flows import EscapeFlow
+from ..flows import EscapeFlow, MomentumFlow, SignFlow
 from ..nets import MLP, AbstractNet
 
 
@@ -78,7 +78,11 @@ def _flow(traj: Trajectory) -> str:
     if isinstance(flow, EscapeFlow):
         name = "Localized escape flow" if flow.localized else "Escape flow"
         return f"{name} in τ, dt = r^(2−L) dτ"
-    name = "Gradient flow" if traj.checkpoint is None else "Gradient descent"
+    if isinstance(flow, MomentumFlow):
+        return f"Momentum flow, friction {float(flow.friction):.3g}"
+    if isinstance(flow, SignFlow):
+        return "Sign flow"
+    name = "Gradient descent" if traj.is_descent else "Gradient flow"
     decay = float(np.asarray(flow.weight_decay))
     return f"{name} in {_CLOCKS[flow.clock]}" + (f", λ = {decay:.3g}" if decay else "")
 

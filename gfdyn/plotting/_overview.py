@@ -285,7 +285,7 @@ def _notice(parts: Sequence[Trajectory]) -> str:
         reasons = sorted({name_of(part.result).replace("_", " ") for part in failed})
         of = f"{len(failed)} of {len(parts)} lanes " if len(parts) > 1 else ""
         return f"{of}failed: {', '.join(reasons)}".capitalize()
-    flows = [part for part in parts if part.checkpoint is None]
+    flows = [part for part in parts if not part.is_descent]
     if not all(bool(part.certificate.holds) for part in flows):
         return "The certificate does not hold"
     return ""
