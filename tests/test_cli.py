@@ -240,7 +240,8 @@ def test_seed_decides(run):
     arguments = ("descend", *SMALL, "--steps", "6", "--batch-size", "5")
     first, again, other = (run(*arguments, "--seed", seed)[0] for seed in ("3", "3", "4"))
     # What was compiled on the way is of the process, not of the seed.
-    first.stats.pop("num_compilations"), again.stats.pop("num_compilations")
+    for traj in (first, again):
+        traj.stats.pop("num_compilations")
     for p, q in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(p, q)
     for p, q in zip(first.net.weights, other.net.weights, strict=True):

@@ -619,7 +619,7 @@ def test_plot_says_that_a_certificate_does_not_hold(escaped):
     ],
 )
 def test_other_flows_are_drawn_by_their_names(flow, name):
-    traj = solve(flow, linear_net(0.1), t1=0.05)
+    traj = gf.solve(flow, linear_net(0.1), t1=0.05)
     assert name in gf.plotting.caption(traj)
     gf.plot(traj).canvas.draw()
 
