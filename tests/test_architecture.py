@@ -84,6 +84,8 @@ ORDER = (
     "kinks",
     "solvers._base",
     "solvers._adaptive",
+    "solvers._sign_mode",
+    "solvers._sign_limits",
     "solvers._sign_switches",
     "solvers._runge_kutta",
     "solvers._first_time",
