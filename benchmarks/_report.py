@@ -8,7 +8,7 @@ from typing import Any
 
 from _machine import machine
 
-from gfdyn._serialise import replace_atomically
+from gfdyn._atomic import replace_atomically
 
 
 def write_report(file: Path, packages: Sequence[str], **content: Any) -> None:

@@ -34,7 +34,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 import gfdyn as gf
-from gfdyn._serialise import replace_atomically
+from gfdyn._atomic import replace_atomically
 
 
 PACKAGES = ("jax", "diffrax", "equinox", "scipy", "numpy", "torch", "torchdiffeq")

@@ -23,8 +23,9 @@ from _galanti_images import Images, Loss, load_images
 from tqdm import tqdm
 
 import gfdyn as gf
+from gfdyn._atomic import replace_atomically
 from gfdyn._progress import progress_bar
-from gfdyn._serialise import decode, encode, replace_atomically
+from gfdyn._serialise import decode, encode
 
 
 Budget = Literal["epochs", "steps", "forgetting"]

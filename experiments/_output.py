@@ -19,7 +19,7 @@ import xarray as xr
 from _claims import Claim, as_json, table
 from matplotlib.figure import Figure
 
-from gfdyn._serialise import replace_atomically
+from gfdyn._atomic import replace_atomically
 
 
 _PACKAGES = ("gfdyn", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy")

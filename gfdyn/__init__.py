@@ -17,8 +17,9 @@ True
 ((101,), (101,))
 
 Beside `gf.solve` there are `gf.descend`, gradient descent and SGD on the time axis of the
-flow; `traj.save` and `gf.load`; `traj.to_xarray`; and `gf.enable_cache`, which keeps
-compiled programs on disk. JAX computes in float32 unless it is told otherwise first:
+flow; `gf.plot`; `traj.save` and `gf.load`; `traj.to_xarray`; `gf.solve(flow, traj, t1)`
+and `gf.concatenate`, which go on; and `gf.enable_cache`, which keeps compiled programs on
+disk. JAX computes in float32 unless it is told otherwise first:
 `jax.config.update("jax_enable_x64", True)`.
 
 What to put in, and what to ask, is in rooms; `help(gf.nets)` lists all of one:
@@ -26,8 +27,8 @@ What to put in, and what to ask, is in rooms; `help(gf.nets)` lists all of one:
     data         Dataset, digits, mnist, gaussian, teacher, circle, xor, two_points
     losses       squared, logistic, exponential, cross_entropy, from_function, weighted
     nets         MLP, sequential, dense, conv, architecture, wrap, from_torch
-    flows        GradientFlow, EscapeFlow
-    solvers      ExactKinks, Adaptive
+    flows        GradientFlow, EscapeFlow, MomentumFlow, SignFlow
+    solvers      ExactKinks, Adaptive, SignSwitches
     stopping     RiskBelow, RadiusAbove, GradientBelow, NextPlateau, When
     diagnostics  risk, stable_rank, singular_values, escape_speed, layer_norms
     escape       search, projected_descent, speed_bounds, episodes

@@ -1,13 +1,10 @@
-"""Modules as JSON trees with named arrays, and files that are complete or not there.
+"""Modules as JSON trees with named arrays.
 
-No pickle: a file names classes out of a fixed list, and holds numbers.
+No pickle: a tree names classes out of a fixed list, and arrays hold numbers.
 """
 
 import dataclasses
-import os
-import secrets
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -140,20 +137,3 @@ def _as_jax(array: np.ndarray) -> jax.Array:
             'jax.config.update("jax_enable_x64", True)'
         )
     return jnp.asarray(array)
-
-
-def replace_atomically(path: str | os.PathLike, write: Callable[[Path], object]) -> None:
-    """Have `write(temporary path)` make a file, then rename it to `path`.
-
-    Killed at any moment, it leaves either the old file or the new one.
-    """
-    path = Path(path)
-    # Not tempfile's: its files are for their owner's eyes only.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -1,10 +1,8 @@
 """What a solve gives back."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -15,12 +13,12 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ._certificate import Certificate
 from ._compiling import tracing
+from ._files import read_file, write_file
 from ._kinks import Kinks
 from ._labelling import to_xarray
 from ._lanes import lane
 from ._problem import Problem
 from ._results import RESULTS, is_ok
-from ._serialise import decode, encode, replace_atomically
 from ._sgd import DescentState
 from ._summary import summary
 from ._tracing import is_concrete
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
 Measure = Callable[[Problem, AbstractNet], PyTree[Array]]
 
-_FORMAT = 1
-_STATE = "state"
 # Saves measured at a time, to bound the memory of activations.
 _BATCH = 32
 
@@ -175,26 +171,10 @@ class Trajectory(eqx.Module):
         The file holds the dataset of `to_xarray` for other tools, and beside it the
         group that `gf.load` reads. It is complete or not there at all.
         """
-        import xarray as xr
-
-        arrays: dict[str, np.ndarray] = {}
         fields = {
-            name: encode(getattr(self, name), name, arrays)
-            for name in type(self).__dataclass_fields__
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
         }
-        state = xr.Dataset(
-            {
-                name: ([f"{name}:{i}" for i in range(array.ndim)], array)
-                for name, array in arrays.items()
-            },
-            attrs={"format": _FORMAT, "fields": json.dumps(fields)},
-        )
-
-        def write(temporary: Path) -> None:
-            self.to_xarray().to_netcdf(temporary, engine="h5netcdf")
-            state.to_netcdf(temporary, engine="h5netcdf", group=_STATE, mode="a")
-
-        replace_atomically(path, write)
+        write_file(path, self.to_xarray(), fields)
 
     def _polar(self, name: str) -> Any:
         if not isinstance(self.flow, EscapeFlow):
@@ -271,40 +251,16 @@ def with_compilations(trajectory: Trajectory, count: int) -> Trajectory:
 
 
 def load(path: str | os.PathLike) -> Trajectory:
-    """The trajectory that `Trajectory.save` wrote.
+    """The trajectory that `Trajectory.save` wrote, once its checksum was found to be right.
+
+    Warns:
+        UserWarning: on a file of before there were checksums.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if it is no trajectory, or damaged.
     """
-    import xarray as xr
-
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file; give one that traj.save wrote.")
-    try:
-        with xr.open_dataset(path, engine="h5netcdf", group=_STATE) as state:
-            state.load()
-    except Exception as error:
-        raise _unreadable(path, error) from error
-    if state.attrs.get("format") != _FORMAT:
-        raise ValueError(
-            f"{path}: format {state.attrs.get('format')}, but this version of gfdyn "
-            f"reads format {_FORMAT}."
-        )
-    try:
-        arrays = {str(name): variable.values for name, variable in state.items()}
-        fields = json.loads(state.attrs["fields"])
-        return Trajectory(**{name: decode(tree, arrays) for name, tree in fields.items()})
-    except Exception as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> ValueError:
-    return ValueError(
-        f"{path}: no readable trajectory ({type(error).__name__}: {error}); it is "
-        "truncated, damaged, or was not written by traj.save."
-    )
+    return read_file(path, Trajectory)
 
 
 def checked_record(record: Mapping[str, Measure] | None) -> Mapping[str, Measure]:

@@ -22,13 +22,13 @@ import tyro
 from matplotlib.figure import Figure
 
 from . import losses, stopping
+from ._atomic import replace_atomically
 from ._certificate import CertificateWarning
 from ._descent import NormScaledRate, descend
 from ._problem import Problem
 from ._report import RECORDS, figures, report
 from ._results import is_ok
 from ._saving import AcceptedSteps
-from ._serialise import replace_atomically
 from ._solve import solve
 from ._trajectory import SolveError, Trajectory
 from .data import Dataset

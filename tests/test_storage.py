@@ -17,7 +17,7 @@ import pytest
 import xarray as xr
 
 import gfdyn as gf
-from gfdyn._serialise import replace_atomically
+from gfdyn._atomic import replace_atomically
 
 
 RECORD = {
@@ -352,13 +352,16 @@ def test_unknown_format(tmp_path, number):
         gf.load(path)
 
 
-def with_state(path: Path, change: Callable[[dict], None]) -> None:
-    """Rewrite the tree in the file of a trajectory."""
+def with_state(path: Path, change: Callable[[dict], None], checksum: bool = False) -> None:
+    """Rewrite the tree in the file of a trajectory, as an older file without a checksum
+    unless that is to stay."""
     with xr.open_dataset(path, group="state", engine="h5netcdf") as state:
         state.load()
     fields = json.loads(state.attrs["fields"])
     change(fields)
     state.attrs["fields"] = json.dumps(fields)
+    if not checksum:
+        del state.attrs["checksum"]
     path.unlink()
     state.to_netcdf(path, group="state", engine="h5netcdf")
 
@@ -378,6 +381,53 @@ def test_damaged_tree(made, tmp_path, change):
     with_state(path, change)
     with pytest.raises(ValueError, match=r"trajectory\.nc: no readable trajectory"):
         gf.load(path)
+
+
+EDITS = {
+    "times": lambda fields: fields.update(ts="evil"),
+    "a class": lambda fields: fields["flow"].update({"class": "EscapeFlow"}),
+    "a setting": lambda fields: fields["flow"]["fields"].update(clock="loss"),
+    "a stop": lambda fields: fields.update(stop_names={"tuple": ["RiskBelow"]}),
+}
+
+
+@pytest.mark.parametrize("change", EDITS.values(), ids=EDITS)
+def test_edited_metadata_are_noticed(made, tmp_path, change):
+    path = tmp_path / "trajectory.nc"
+    made(descent).save(path)
+    with_state(path, change, checksum=True)
+    with pytest.raises(ValueError, match="are not those of its checksum"):
+        gf.load(path)
+
+
+def test_files_without_a_checksum_load_with_a_note(made, tmp_path):
+    path = tmp_path / "trajectory.nc"
+    made(descent).save(path)
+    with_state(path, lambda fields: None)
+    with pytest.warns(UserWarning, match="before files had checksums; save it again"):
+        assert_identical(gf.load(path), made(descent))
+
+
+# A file that h5netcdf could not open has nothing to close, at which it stumbles.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_no_flipped_bit_changes_what_is_loaded(made, tmp_path):
+    """Of 200: refused, or in what is not read."""
+    path = tmp_path / "trajectory.nc"
+    made(descent).save(path)
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    refused = 0
+    for position in rng.integers(8 * len(content), size=200):
+        flipped = bytearray(content)
+        flipped[position // 8] ^= 1 << position % 8
+        path.write_bytes(flipped)
+        try:
+            loaded = gf.load(path)
+        except ValueError as error:
+            refused += 1
+            assert "trajectory.nc" in str(error)
+        else:
+            assert_identical(loaded, made(descent))
+    assert refused > 20
 
 
 def test_double_precision_is_not_lost_silently(made, tmp_path):
@@ -562,7 +612,7 @@ def test_killed_while_saving(made, tmp_path, seed):
 
 WRITE_SLOWLY = """
 import sys, time
-from gfdyn._serialise import replace_atomically
+from gfdyn._atomic import replace_atomically
 
 def write(temporary):
     with open(temporary, "w") as file:
@@ -577,7 +627,7 @@ replace_atomically(sys.argv[1], write)
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_of_the_file(tmp_path):
+def test_killed_in_the_middle_of_the_file(made, tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     process = child(WRITE_SLOWLY, path)
@@ -585,3 +635,9 @@ def test_killed_in_the_middle_of_the_file(tmp_path):
     assert (tmp_path / temporary).read_text() == "half of the "
     kill(process)
     assert path.read_text() == "old"
+    # What it left goes with the next save into the folder; what is written there stays.
+    writing = child(WRITE_SLOWLY, tmp_path / "other")
+    made(descent).save(tmp_path / "trajectory.nc")
+    (left,) = leftovers(tmp_path)
+    assert left != temporary and left.startswith(".other.")
+    kill(writing)

@@ -34,7 +34,7 @@ def aligned(trajectory: Trajectory, risks: ArrayLike | Sequence[float]) -> Abstr
     if trajectory.ts.ndim != 1:
         raise ValueError(
             f"trajectory is a batch of shape {trajectory.ts.shape[:-1]}; take one of them, "
-            "jax.tree.map(lambda a: a[0], trajectory)."
+            "trajectory.lane(0)."
         )
     levels = jnp.asarray(risks, trajectory.ts.dtype)
     if levels.ndim != 1:

@@ -103,7 +103,7 @@ def _check(
     if trajectory.ts.ndim != 1:
         raise ValueError(
             f"trajectory is a batch of shape {trajectory.ts.shape[:-1]}; take one of them, "
-            "jax.tree.map(lambda a: a[0], trajectory)."
+            "trajectory.lane(0)."
         )
     if getattr(trajectory.flow, "localized", False):
         raise ValueError(

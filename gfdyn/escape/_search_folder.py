@@ -10,7 +10,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._serialise import decode, encode, replace_atomically
+from .._atomic import replace_atomically
+from .._serialise import decode, encode
 from ._convergence import Found
 
 

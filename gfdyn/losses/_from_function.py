@@ -97,6 +97,16 @@ def from_function(
         >>> loss = from_function(log_cosh)
         >>> float(loss.values(jnp.zeros((1, 2)), jnp.zeros((1, 2)))[0])
         0.0
+        >>> def soft_margin(outputs, labels):       # labels ±1, a margin of 1
+        ...     return jnp.sum(jnp.logaddexp(0.0, 1.0 - labels * outputs))
+        >>> from_function(soft_margin).name
+        'soft_margin'
+        >>> def hinge(outputs, labels):
+        ...     return jnp.sum(jnp.maximum(1.0 - labels * outputs, 0.0))
+        >>> loss = from_function(hinge)
+        >>> loss.targets(jnp.ones((1, 1)))          # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: the loss hinge has a kink near ...
 
     Raises:
         TypeError: if the cost, or its log, is not callable.

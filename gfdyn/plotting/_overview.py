@@ -124,7 +124,7 @@ def _layers(found: Dataset, layers: Sequence[int] | None) -> list[int]:
             raise ValueError(
                 f"layers={tuple(layers)}: a batch, or a model that was wrapped as it is, "
                 "has no spectra to draw; leave layers out, or plot one lane, "
-                "jax.tree.map(lambda a: a[0], traj)."
+                "traj.lane(0)."
             )
         return []
     number = found.sizes["layer"]

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .._serialise import replace_atomically
+from .._atomic import replace_atomically
 from ._plan import resolved
 from ._spec import Spec
 from ._store import Store

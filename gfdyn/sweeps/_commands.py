@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from .._serialise import replace_atomically
+from .._atomic import replace_atomically
 from ._collect import collect, status
 from ._page import report
 from ._run import run

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._serialise import replace_atomically
+from .._atomic import replace_atomically
 from ._collect import Place, SweepFolder
 from ._first_escape import clock_of, first_escape
 from ._toml import format_spec

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 
-from .._serialise import replace_atomically
+from .._atomic import replace_atomically
 from ._fields import plain
 from ._settings import Point
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import tomli_w
 
-from .._serialise import replace_atomically
+from .._atomic import replace_atomically
 from ._axes import expand
 from ._fields import as_kind, check_names, plain, require, suggestion, type_hints
 from ._settings import (
