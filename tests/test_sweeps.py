@@ -289,9 +289,9 @@ def test_failing_points_are_rows(descents, tmp_path, unhooked):
     axes = {"run.learning_rate": (0.05, 1e6), "net.seed": (0, 1)}
     spec = dataclasses.replace(DESCENTS, axes=axes)
     status = run(spec, tmp_path / "a")
-    assert status.results == {"successful": 2, "nonfinite_state": 2} and status.done == 4
+    assert status.results == {"successful": 2, "diverged": 2} and status.done == 4
     table = S.outcomes(tmp_path / "a").sel(learning_rate=1e6)
-    assert table.result.values.tolist() == ["nonfinite_state"] * 2
+    assert table.result.values.tolist() == ["diverged"] * 2
     assert all("became NaN or infinite" in reason for reason in table.reason.values)
     # Results stay as they are.
     log = tmp_path / "a" / "log.txt"

@@ -137,7 +137,7 @@ def _depth(trajectory: Trajectory) -> int:
 
 def _gradient_norm(trajectory: Trajectory) -> Measure:
     """‖∂R‖, by which the flow moves, on kinks as well; descent moves by ∇R, off kinks."""
-    descends = trajectory.checkpoint is not None
+    descends = trajectory.is_descent
     return diagnostics.gradient_norm if descends else diagnostics.subgradient_norm
 
 

@@ -1,14 +1,18 @@
 """Flows that move the parameters themselves, in no other coordinates."""
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._problem import Problem
 from ..nets import AbstractNet, norm
 from ._base import AbstractFlow, Field, Scalar, State, root_mean_squares
 
 
 class AbstractParameterFlow(AbstractFlow):
     """A flow whose position is θ."""
+
+    problem: eqx.AbstractVar[Problem]
 
     @property
     def comes_to_rest(self) -> bool:
