@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-# Of a temporary file: its name later, this machine and process, and what tells it from
-# others.
-_TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})-(\d+)\.[0-9a-f]{16}")
+# Of a temporary file: its name later, the machine and process (not of older versions'), and
+# what tells it from others.
+_TEMPORARY = re.compile(r"\..*?(?:\.([0-9a-f]{8})-(\d+))?\.[0-9a-f]{16}")
 
 
 def replace_atomically(path: str | os.PathLike, write: Callable[[Path], object]) -> None:
@@ -40,6 +40,11 @@ def remove_orphans(folder: Path) -> None:
         found = _TEMPORARY.fullmatch(file.name)
         if found and found[1] == _machine() and not _is_alive(int(found[2])):
             file.unlink(missing_ok=True)
+
+
+def is_temporary(file: Path) -> bool:
+    """Whether `replace_atomically` made it, to rename it later."""
+    return _TEMPORARY.fullmatch(file.name) is not None
 
 
 def _machine() -> str:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from ._begin import SolveState
-from ._kinks import Kinks
+from ._kinks import Kinks, map_events
 from ._tracing import is_concrete, is_single
 from ._trajectory import Trajectory
 from .flows import AbstractFlow
@@ -113,10 +113,8 @@ def _joined_kinks(
     durations = [p.final_time - p.initial_time for p in (first, then)]
     total = sum(durations)
     weights = [d / jnp.where(total > 0, total, 1.0) for d in durations]
-    events = ("time", "layer", "unit", "sample", "kind", "side", "other_side")
     return dataclasses.replace(
-        b,
-        **{name: jnp.concatenate([getattr(a, name), getattr(b, name)]) for name in events},
+        map_events(lambda p, q: jnp.concatenate([p, q]), a, b),
         num_lost=a.num_lost + b.num_lost,
         gates=rows(a.gates, b.gates),
         sliding=rows(a.sliding, b.sliding),

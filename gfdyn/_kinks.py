@@ -1,10 +1,13 @@
 """What happened at the kinks of a solve: its events, gates at the saves, time sliding."""
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8
 
 from .flows import AbstractFlow
@@ -16,6 +19,8 @@ from .solvers import GateChanges, Step
 Scalar = Float[Array, ""]
 
 _CROSSING, _SLIDE, _RELEASE, _CHOICE = range(4)
+# The fields of `Kinks` that have a row for each event
+_EVENT_ROWS = ("time", "layer", "unit", "sample", "kind", "side", "other_side")
 # Saves at which gates are found at a time, to bound the memory.
 _BATCH = 8
 
@@ -174,12 +179,20 @@ def read_log(
     )
 
 
-def written_events(kinks: Kinks, log: KinkLog) -> Kinks:
-    """The rows of events that happened."""
-    count = min(int(log.count), len(kinks.time))
-    rows = ("time", "layer", "unit", "sample", "kind", "side", "other_side")
-    return eqx.tree_at(
-        lambda k: [getattr(k, name) for name in rows],
-        kinks,
-        [getattr(kinks, name)[:count] for name in rows],
-    )
+def written_events(kinks: Kinks) -> Kinks:
+    """The rows of events that happened, of concrete kinks: those with a time."""
+    count = int(np.sum(~np.isnan(np.asarray(kinks.time))))
+    return map_events(lambda rows: rows[:count], kinks)
+
+
+def map_events(function: Callable[..., Array], *kinks: Kinks) -> Kinks:
+    """The last of them, its rows of events those that a function makes of the rows of all.
+
+    What a file of an older version lacks stays away.
+    """
+
+    def rows(each: Kinks) -> dict[str, Array | None]:
+        return {name: getattr(each, name) for name in _EVENT_ROWS}
+
+    found = jax.tree.map(function, *map(rows, kinks))
+    return dataclasses.replace(kinks[-1], **found)

@@ -12,8 +12,7 @@ from jaxtyping import Array, Float
 
 from .data import Dataset
 from .losses import AbstractLoss, linear
-from .nets import AbstractNet
-from .nets._foreign import remedy_for
+from .nets import AbstractNet, check_net
 
 
 Outputs = Float[Array, "samples outputs"]
@@ -118,10 +117,7 @@ def check_fit(problem: Problem, net: AbstractNet) -> None:
         TypeError: if `net` is no gfdyn network.
         ValueError: on sizes or dtypes that do not agree.
     """
-    if not isinstance(net, AbstractNet):
-        raise TypeError(
-            f"net must be a network of gf.nets, got {type(net).__name__}; {remedy_for(net)}"
-        )
+    check_net(net)
     x, y = problem.data.x, problem.data.y
     for name, ours, theirs in (
         ("inputs", net.in_size, x.shape[-1]),

@@ -389,7 +389,7 @@ def _read_kinks(task: Task, state: Progress, saves: Saves, single: bool) -> Kink
     duration = state.time - task.t0
     final = state.state.position
     kinks = read_log(state.log, task.flow, final, saves.position, saves.gates, duration)
-    return written_events(kinks, state.log) if single else kinks
+    return written_events(kinks) if single else kinks
 
 
 def _written(saves: Saves) -> Saves:

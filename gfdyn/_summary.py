@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -72,7 +71,7 @@ def _of_descent(traj: Any) -> list[str]:
 
 def _of_batch(traj: Any) -> str:
     """What became of the lanes, and the worst of their certificates."""
-    results = _lanes(traj.result)
+    results = [lane(traj.result, index) for index in np.ndindex(*traj.batch_shape)]
     stops = np.ravel(traj.stop_index)
     names = [traj.stop_names[i] if i >= 0 else None for i in stops]
     flow = type(traj.flow).__name__
@@ -102,12 +101,6 @@ def _of_batch(traj: Any) -> str:
             f"  note             the energy identity fails in {len(wrong)}: {named}{more}"
         )
     return "\n".join(lines)
-
-
-def _lanes(result: Any) -> list[Any]:
-    """The results of a batch, one by one."""
-    flat = jax.tree.map(jnp.ravel, result)
-    return [lane(flat, i) for i in range(result._value.size)]
 
 
 def _range(values: Any) -> str:

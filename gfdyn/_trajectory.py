@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ._certificate import Certificate
 from ._compiling import tracing
 from ._files import read_file, write_file
-from ._kinks import Kinks
+from ._kinks import Kinks, written_events
 from ._labelling import to_xarray
 from ._lanes import lane
 from ._problem import Problem
@@ -225,11 +225,8 @@ def reached(traj: Trajectory) -> Trajectory:
     intervals = max(saves - 1, 0)
     kinks = traj.kinks
     if kinks is not None:
-        events = int(np.sum(~np.isnan(np.asarray(kinks.time))))
-        rows = ("time", "layer", "unit", "sample", "kind", "side", "other_side")
         kinks = dataclasses.replace(
-            kinks,
-            **{name: getattr(kinks, name)[:events] for name in rows},
+            written_events(kinks),
             gates=tuple(gates[:saves] for gates in kinks.gates),
             sliding=tuple(slides[:saves] for slides in kinks.sliding),
         )

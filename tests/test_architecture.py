@@ -67,6 +67,7 @@ ORDER = (
     "_problem",
     "flows._base",
     "flows._escape",
+    "flows._unconstrained",
     "flows._parameters",
     "flows._gradient",
     "flows._momentum",

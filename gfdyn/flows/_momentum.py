@@ -9,18 +9,9 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._problem import Problem, check_fit
 from .._tracing import is_concrete
-from ..nets import AbstractNet, norm
-from ._base import (
-    AbstractFlow,
-    Field,
-    Jumps,
-    Scalar,
-    State,
-    axpy,
-    dot,
-    rescale,
-    root_mean_squares,
-)
+from ..nets import AbstractNet
+from ._base import Jumps, Scalar, State, axpy, dot, rescale, root_mean_squares
+from ._unconstrained import AbstractUnconstrainedFlow
 
 
 class Moving(eqx.Module):
@@ -30,7 +21,7 @@ class Moving(eqx.Module):
     velocity: AbstractNet
 
 
-class MomentumFlow(AbstractFlow):
+class MomentumFlow(AbstractUnconstrainedFlow):
     r"""The flow with momentum $\ddot\theta + \gamma\dot\theta = -\nabla R(\theta)$, from
     rest.
 
@@ -80,11 +71,6 @@ class MomentumFlow(AbstractFlow):
         """Nowhere: at kinks its acceleration does."""
         return "nowhere"
 
-    @property
-    def comes_to_rest(self) -> bool:
-        """At its end alone."""
-        return False
-
     def check(self, net: AbstractNet) -> None:
         """Raise unless the net fits the problem.
 
@@ -99,18 +85,6 @@ class MomentumFlow(AbstractFlow):
         return Moving(net, rescale(jnp.zeros_like(self.friction), net))
 
     def net(self, position: Moving) -> AbstractNet:
-        """θ."""
-        return position.net
-
-    def direction(self, position: Moving) -> AbstractNet:
-        """θ itself."""
-        return position.net
-
-    def log_norm(self, position: Moving) -> Scalar:
-        """log ‖θ‖."""
-        return jnp.log(norm(position.net))
-
-    def point(self, position: Moving) -> AbstractNet:
         """θ."""
         return position.net
 
@@ -139,20 +113,6 @@ class MomentumFlow(AbstractFlow):
     def gain(self, gradient: AbstractNet) -> Scalar:
         """1, of the acceleration."""
         return jnp.ones_like(self.friction)
-
-    def coasting_time(
-        self, position: Moving, velocity: State, field: Field, tolerance: Scalar
-    ) -> Scalar:
-        """0: θ has no direction of its own in these coordinates."""
-        return jnp.zeros_like(tolerance)
-
-    def held(self, velocity: State) -> State:
-        """The velocity itself."""
-        return velocity
-
-    def retract(self, position: Moving) -> Moving:
-        """Nothing to do: θ is unconstrained."""
-        return position
 
     def energy(self, position: Moving) -> Scalar:
         """R + ½‖dθ/dt‖²."""

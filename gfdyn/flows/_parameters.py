@@ -1,23 +1,18 @@
 """Flows that move the parameters themselves, in no other coordinates."""
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._problem import Problem
-from ..nets import AbstractNet, norm
-from ._base import AbstractFlow, Field, Scalar, State, root_mean_squares
+from ..nets import AbstractNet
+from ._base import root_mean_squares
+from ._unconstrained import AbstractUnconstrainedFlow
 
 
-class AbstractParameterFlow(AbstractFlow):
+class AbstractParameterFlow(AbstractUnconstrainedFlow):
     """A flow whose position is θ."""
 
     problem: eqx.AbstractVar[Problem]
-
-    @property
-    def comes_to_rest(self) -> bool:
-        """At its end alone."""
-        return False
 
     def start(self, net: AbstractNet) -> AbstractNet:
         """θ itself."""
@@ -27,35 +22,9 @@ class AbstractParameterFlow(AbstractFlow):
         """θ itself."""
         return position
 
-    def direction(self, position: AbstractNet) -> AbstractNet:
-        """θ itself."""
-        return position
-
-    def log_norm(self, position: AbstractNet) -> Scalar:
-        """log ‖θ‖."""
-        return jnp.log(norm(position))
-
-    def point(self, position: AbstractNet) -> AbstractNet:
-        """θ."""
-        return position
-
     def with_point(self, position: AbstractNet, net: AbstractNet) -> AbstractNet:
         """The net."""
         return net
-
-    def coasting_time(
-        self, position: AbstractNet, velocity: State, field: Field, tolerance: Scalar
-    ) -> Scalar:
-        """0: θ has no direction of its own in these coordinates."""
-        return jnp.zeros_like(tolerance)
-
-    def held(self, velocity: State) -> State:
-        """The velocity itself."""
-        return velocity
-
-    def retract(self, position: AbstractNet) -> AbstractNet:
-        """Nothing to do: θ is unconstrained."""
-        return position
 
     def error_blocks(
         self, error: AbstractNet, reference: AbstractNet

@@ -42,6 +42,7 @@ from ._connections import (
     Identity as Identity,
 )
 from ._dag import Dag as Dag
+from ._foreign import check_net as check_net
 from ._from_torch import from_torch as from_torch
 from ._initialisation import (
     balanced as balanced,

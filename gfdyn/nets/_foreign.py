@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from ._base import AbstractNet
+
 
 _FUNCTIONAL = (
     "take the matrices of a stack of layers, gf.nets.MLP.from_weights([kernel.T, ...]); or "
@@ -27,3 +29,15 @@ def remedy_for(model: Any) -> str:
     """How the model becomes a network: told by its class, whose library is not imported."""
     packages = [base.__module__.partition(".")[0] for base in type(model).__mro__]
     return next((_REMEDIES[name] for name in packages if name in _REMEDIES), _ANY)
+
+
+def check_net(net: Any) -> None:
+    """Raise unless it is a network.
+
+    Raises:
+        TypeError: saying how it becomes one.
+    """
+    if not isinstance(net, AbstractNet):
+        raise TypeError(
+            f"net must be a network of gf.nets, got {type(net).__name__}; {remedy_for(net)}"
+        )

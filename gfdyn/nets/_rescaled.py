@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from .._tracing import is_concrete
 from ._activation import PiecewiseLinear
 from ._base import AbstractNet, Gate
+from ._foreign import check_net
 from ._invariant import Invariant
 
 
@@ -105,13 +106,11 @@ def scaled_output(net: AbstractNet, scale: float) -> Rescaled:
         TypeError: if `net` is none, or `scale` no plain number.
         ValueError: unless α is finite and not 0.
     """
-    _check_net(net)
+    coordinates, factors, before = _parts(net)
     scale = _number("scale", scale)
     if not (math.isfinite(scale) and scale != 0):
         raise ValueError(f"scale={scale} must be finite and not 0, such as 10.0.")
-    if isinstance(net, Rescaled):
-        return Rescaled(net.coordinates, net.factors, scale * net.output_scale)
-    return Rescaled(net, (1.0,) * len(jax.tree.leaves(net)), scale)
+    return Rescaled(coordinates, factors, scale * before)
 
 
 def with_rates(net: AbstractNet, rates: Sequence[float] | Mapping[str, float]) -> Rescaled:
@@ -130,7 +129,7 @@ def with_rates(net: AbstractNet, rates: Sequence[float] | Mapping[str, float]) -
         TypeError: if `net` is none, or a rate no plain number.
         ValueError: unless there is a positive, finite rate for each.
     """
-    _check_net(net)
+    inner, before, scale = _parts(net)
     names = net.parameter_names
     if isinstance(rates, Mapping):
         if unknown := [name for name in rates if name not in names]:
@@ -150,9 +149,6 @@ def with_rates(net: AbstractNet, rates: Sequence[float] | Mapping[str, float]) -
                 f"rates[{name!r}]={rate} must be positive and finite; 1 leaves a "
                 "parameter as it is."
             )
-    inner, before, scale = net, (1.0,) * len(names), 1.0
-    if isinstance(net, Rescaled):
-        inner, before, scale = net.coordinates, net.factors, net.output_scale
     factors = [math.sqrt(rate) for rate in numbers]
     leaves, structure = jax.tree.flatten(inner)
     coordinates = [w / s for w, s in zip(leaves, factors, strict=True)]
@@ -160,12 +156,12 @@ def with_rates(net: AbstractNet, rates: Sequence[float] | Mapping[str, float]) -
     return Rescaled(jax.tree.unflatten(structure, coordinates), composed, scale)
 
 
-def _check_net(net: AbstractNet) -> None:
-    if not isinstance(net, AbstractNet):
-        raise TypeError(
-            f"net must be a network of gf.nets, got {type(net).__name__}; wrap an Equinox "
-            "module: gf.nets.wrap(model)."
-        )
+def _parts(net: AbstractNet) -> tuple[AbstractNet, tuple[float, ...], float]:
+    """The coordinates, their factors and the scale of the outputs of any network."""
+    check_net(net)
+    if isinstance(net, Rescaled):
+        return net.coordinates, net.factors, net.output_scale
+    return net, (1.0,) * len(jax.tree.leaves(net)), 1.0
 
 
 def _number(name: str, value: float) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._lanes import lane
 from .._results import is_ok, name_of
 from .._trajectory import Trajectory
 from ..flows import EscapeFlow, MomentumFlow, SignFlow
@@ -47,20 +48,14 @@ def caption(traj: Trajectory) -> str:
 
 def lanes(traj: Trajectory) -> list[Trajectory]:
     """The trajectories of a batch, one after the other; of one trajectory it alone."""
-    ndim = traj.final_time.ndim
-    if ndim == 0:
+    if not traj.batch_shape:
         return [traj]
-    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[ndim:]), traj)
-    number = len(flat.final_time)
-    return [jax.tree.map(lambda a, i=i: a[i], flat) for i in range(number)]
+    return [lane(traj, index) for index in np.ndindex(*traj.batch_shape)]
 
 
 def _initial_norms(parts: list[Trajectory]) -> str:
     """The norm at the start, or from which to which it is."""
-    starts = [
-        float(lane.flow.log_norm(jax.tree.map(lambda rows: rows[0], lane.positions)))
-        for lane in parts
-    ]
+    starts = [float(part.flow.log_norm(lane(part.positions, 0))) for part in parts]
     ends = (power_of_ten(end(starts) / math.log(10)) for end in (min, max))
     return " to ".join(dict.fromkeys(ends))
 
@@ -117,11 +112,11 @@ def _certificate(parts: list[Trajectory]) -> str:
     """Counts of all lanes, and the worst of their certificates."""
 
     def total(name: str) -> int:
-        return sum(int(lane.stats[name]) for lane in parts)
+        return sum(int(part.stats[name]) for part in parts)
 
-    residual = max(float(lane.certificate.energy_residual) for lane in parts)
-    choices = sum(int(lane.certificate.choices) for lane in parts)
-    holds = all(bool(lane.certificate.holds) for lane in parts)
+    residual = max(float(part.certificate.energy_residual) for part in parts)
+    choices = sum(int(part.certificate.choices) for part in parts)
+    holds = all(bool(part.certificate.holds) for part in parts)
     counts = [f"{total('num_steps')} steps"]
     counts += [
         f"{total(f'num_{name}')} {name}"

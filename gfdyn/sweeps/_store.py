@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 
-from .._atomic import replace_atomically
+from .._atomic import is_temporary, replace_atomically
 from ._fields import plain
 from ._settings import Point
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 
 _POINT = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.([a-z_]+)\.nc")
-_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}")
 _CHECKSUM_BYTES = 32
 # A second sweep that tidies up may take a temporary file away before it is renamed.
 _ATTEMPTS = 5
@@ -116,7 +115,7 @@ class Store:
         return [
             file
             for file in sorted(self.points.iterdir())
-            if not _POINT.fullmatch(file.name) and not _TEMPORARY.fullmatch(file.name)
+            if not _POINT.fullmatch(file.name) and not is_temporary(file)
         ]
 
     def read_point(self, file: Path) -> "xr.Dataset | None":
@@ -187,7 +186,7 @@ class Store:
         batches that are finished."""
         for folder in (self.path, self.points, self.failures, self.checkpoints):
             for file in folder.iterdir():
-                if _TEMPORARY.fullmatch(file.name):
+                if is_temporary(file):
                     file.unlink(missing_ok=True)
         for digest in finished:
             self.drop_checkpoint(digest)
