@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: run test lint types tests experiments benchmark format clean
+.PHONY: run test lint types tests faults experiments benchmark format clean
 
 run: .venv/installed
 	$(BIN)/gfdyn escape --out results
@@ -30,6 +30,10 @@ tests: .venv/installed-test
 	flags="$(FAST)"; \
 	XLA_FLAGS="$$flags" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null || flags="$(PLAIN)"; \
 	$(CACHE) XLA_FLAGS="$$flags" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# The table of faults, each row as often as it says: benchmarks/faults.json, docs/reliability.md
+faults: .venv/installed-test
+	$(CACHE) XLA_FLAGS="$(PLAIN)" $(BIN)/python tests/faults
 
 # The figures and tables of the papers, and our sweep, into results/, or some of them:
 # make experiments-bantzis; SIZE=--smoke for a trial, which mostly compiles.

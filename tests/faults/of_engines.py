@@ -1,0 +1,6 @@
+"""Faults of engines."""
+
+from table import Row
+
+
+ROWS: tuple[Row, ...] = ()

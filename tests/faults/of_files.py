@@ -1,0 +1,6 @@
+"""Faults of files."""
+
+from table import Row
+
+
+ROWS: tuple[Row, ...] = ()

@@ -1,0 +1,6 @@
+"""Faults of solver."""
+
+from table import Row
+
+
+ROWS: tuple[Row, ...] = ()

@@ -1,0 +1,6 @@
+"""Faults of the command."""
+
+from table import Row
+
+
+ROWS: tuple[Row, ...] = ()

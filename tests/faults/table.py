@@ -1,0 +1,52 @@
+"""The table of faults: what is done to gfdyn, what it must answer, how often that is."""
+
+import dataclasses
+import enum
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+
+class Outcome(enum.Enum):
+    """What came of one trial."""
+
+    HARMLESS = "as without the fault"
+    NAMED = "named"
+    SILENT = "wrong without a word"
+    LOST = "work lost"
+    HANG = "no end in its time"
+    BARE = "a bare error"
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing was silent, lost, hanging or left to the user to make out."""
+        return self in (Outcome.HARMLESS, Outcome.NAMED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A fault of one part of gfdyn (solver, files, command or engines).
+
+    `attempt(random, folder)` does it once, with numbers of its own and an empty folder of
+    its own; `trials` times in `make faults`, `sample` times in `make test`.
+    """
+
+    part: str
+    fault: str
+    expected: str
+    attempt: Callable[[np.random.Generator, Path], Outcome]
+    trials: int
+    sample: int = 1
+
+    def outcomes(self, trials: int) -> Iterator[Outcome]:
+        """What comes of the first trials; trial i is the same in every run."""
+        for i in range(trials):
+            random = np.random.default_rng([zlib.crc32(self.fault.encode()), i])
+            with tempfile.TemporaryDirectory() as folder:
+                yield self.attempt(random, Path(folder))
+
+
+GOOD = frozenset(outcome.value for outcome in Outcome if outcome.is_good)
