@@ -1,4 +1,4 @@
-"""Faults of engines."""
+"""Faults of engines: no rows so far."""
 
 from table import Row
 

@@ -1,4 +1,4 @@
-"""Faults of solver."""
+"""Faults of solver: no rows so far."""
 
 from table import Row
 

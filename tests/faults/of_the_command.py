@@ -1,4 +1,4 @@
-"""Faults of the command."""
+"""Faults of the command: no rows so far."""
 
 from table import Row
 
