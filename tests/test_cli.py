@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import struct
 from pathlib import Path
 from typing import Any
@@ -436,3 +437,66 @@ def test_a_certificate_that_does_not_hold(tmp_path, capsys):
     assert cli.main([*chatters, "--strict"]) == 3
     settings = strict_json(tmp_path / "flow" / "config.json")
     assert settings["outcome"]["certificate_holds"] == 0
+
+
+SWEEP = """
+run = {kind = "descend", steps = 4}
+net = {width = 2, depth = 2}
+problem.samples = 4
+axes.net.seed = [0, 1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--dask", "10.0.0.1"],
+            "engine.address='10.0.0.1' must be tcp://HOST:PORT, as tcp://10.0.0.1:8786.",
+        ),
+        (["--wait", "5"], "--wait 5: is for a Dask cluster; give --dask."),
+        (["--dask", "local", "--wait", "0"], "engine.wait=0.0 must be positive and finite"),
+    ],
+    ids=" ".join,
+)
+def test_sweeps_refused_with_a_reason(
+    tmp_path, capsys, compilation_cache, options, message
+):
+    spec, out = tmp_path / "spec.toml", tmp_path / "out"
+    spec.write_text(SWEEP)
+    assert cli.main(["sweep", str(spec), "--out", str(out), *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"gfdyn: {message}") and error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_cluster_that_does_not_answer(tmp_path, capsys, compilation_cache):
+    spec, out = tmp_path / "spec.toml", tmp_path / "out"
+    spec.write_text(SWEEP)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        options = ["--out", str(out), "--dask", address, "--wait", "1.5"]
+        assert cli.main(["sweep", str(spec), *options]) == 2
+    error = capsys.readouterr().err
+    assert f"gfdyn: {out}: engine.address='{address}': no Dask scheduler answered" in error
+    assert "within 0.5 s (TimeoutError); give the address that it printed" in error
+    assert f"go on with: gfdyn sweep {out}/spec.toml {' '.join(options)}\n" in error
+
+
+def test_sweeps_of_mixed_versions(tmp_path, capsys, compilation_cache, monkeypatch):
+    """From a folder of a relative name."""
+    monkeypatch.chdir(tmp_path)
+    Path("spec.toml").write_text(SWEEP)
+    command = ["sweep", "spec.toml", "--out", "out"]
+    assert cli.main(command) == 0
+    next(Path("out/points").iterdir()).unlink()
+    Path("out/manifest.json").unlink()
+    capsys.readouterr()
+    assert cli.main(command) == 2
+    error = capsys.readouterr().err
+    said = "no manifest.json says which versions computed the points that are there"
+    assert error.startswith(f"gfdyn: {tmp_path}/out: {said}; give a folder of its own, or")
+    assert "(--mix-versions)" in error and error.count("\n") == 1
+    assert cli.main([*command, "--mix-versions"]) == 0
+    summary = "2 of 2 points done, 2 successful; of mixed versions: unknown versions; gfdyn"
+    assert summary in capsys.readouterr().out

@@ -158,6 +158,11 @@ BAD = {
     "engine.memory_gb = 0": "engine.memory_gb=0.0 must be positive.",
     "engine.checkpoint_every = 0": "engine.checkpoint_every=0 must be 1 or more.",
     'engine.address = "tcp://a"': "engine.address='tcp://a' is of a Dask cluster, but",
+    'engine = {name = "dask", address = "tcp://a"}': "engine.address='tcp://a' must be tcp"
+    "://HOST:PORT, as tcp://10.0.0.1:8786.",
+    'engine = {name = "dask", address = "http://a:1"}': "engine.address='http://a:1' must",
+    "engine.wait = 0": "engine.wait=0.0 must be positive and finite: seconds.",
+    "engine.wait = inf": "engine.wait=inf must be positive and finite: seconds.",
     "axes = 3": "axes=3 must be a table, as [axes].",
     "axes.nte.depth = [1]": "axes.nte is unknown; did you mean 'net'?",
     "axes.net.deph = [1]": "axes.net.deph is unknown; did you mean 'depth'?",
@@ -272,3 +277,11 @@ def test_lanes_fit_in_the_memory():
     least = (10 + 1000 + 1) * 1000 * 8 * 257
     lanes = make_plan(resolved(wide)).batches[0].recipe.lanes
     assert 20e9 / (1.3 * least) <= lanes <= 20e9 / least
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://10.0.0.1:8786", "node-7.cluster:8786", "tls://node:1", "tcp://[fe80::1]:8786"],
+)
+def test_addresses_of_clusters(address):
+    assert S.EngineSettings(name="dask", address=address).address == address

@@ -1,15 +1,9 @@
 """One folder, one sweep."""
 
 import dataclasses
-import json
-import platform
-import subprocess
 from collections.abc import Iterator
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from .._atomic import replace_atomically
 from ._plan import resolved
 from ._spec import Spec
 from ._store import Store
@@ -17,8 +11,7 @@ from ._toml import as_table, read_spec, write_spec
 
 
 # Where a sweep is computed, which its results do not depend on.
-_PLACE = ("engine.name", "engine.workers", "engine.address", "engine.gpus")
-_PACKAGES = ("gfdyn", "jax", "jaxlib", "diffrax", "equinox", "optax", "numpy", "xarray")
+_PLACE = tuple(f"engine.{name}" for name in ("name", "workers", "address", "gpus", "wait"))
 
 
 def claim(store: Store, spec: Spec) -> Spec:
@@ -29,8 +22,6 @@ def claim(store: Store, spec: Spec) -> Spec:
     """
     if not store.spec.exists():
         write_spec(resolved(spec), store.spec)
-        text = json.dumps(_manifest(), indent=2)
-        replace_atomically(store.manifest, lambda path: path.write_text(text))
     stored = read_spec(store.spec)
     if spec.engine.lanes is None:
         engine = dataclasses.replace(spec.engine, lanes=stored.engine.lanes)
@@ -56,25 +47,3 @@ def _entries(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from _entries(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
-
-
-def _manifest() -> dict[str, Any]:
-    """What made the files."""
-    return {
-        "versions": {name: version(name) for name in _PACKAGES},
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "git": _git_revision(),
-    }
-
-
-def _git_revision() -> str | None:
-    """Of the checkout that gfdyn runs from, if it does."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    here = Path(__file__).parent
-    try:
-        return subprocess.run(
-            command, cwd=here, capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None

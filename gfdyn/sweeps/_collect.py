@@ -11,6 +11,7 @@ import numpy as np
 
 from .._results import SUCCESSES
 from ._axes import short_names
+from ._manifest import mixture
 from ._plan import make_plan
 from ._store import PointFile, Store
 from ._toml import format_spec, read_spec
@@ -35,11 +36,13 @@ class Status:
         results: how many of them ended with each result of `gf.RESULTS`; `error`: could
             not be computed, and are tried again when the sweep is run again.
         under_way: batches with a checkpoint.
+        mixture: the versions of gfdyn and JAX that computed them, if they are several.
     """
 
     total: int
     results: Mapping[str, int]
     under_way: int
+    mixture: str = ""
 
     @property
     def ok(self) -> int:
@@ -55,7 +58,8 @@ class Status:
         """In one line."""
         counts = "".join(f", {n} {name}" for name, n in sorted(self.results.items()))
         running = f"; {self.under_way} batches under way" if self.under_way else ""
-        return f"{self.done} of {self.total} points done{counts}{running}"
+        mixed = f"; of mixed versions: {self.mixture}" if self.mixture else ""
+        return f"{self.done} of {self.total} points done{counts}{running}{mixed}"
 
 
 def status(out: str | os.PathLike) -> Status:
@@ -68,7 +72,8 @@ def status(out: str | os.PathLike) -> Status:
     ends = dict.fromkeys(folder.failures(), "error")
     ends |= {place: file.result for place, file in folder.files()}
     under_way = len(list(folder.store.checkpoints.glob("*.eqx")))
-    return Status(len(folder.places), dict(Counter(ends.values())), under_way)
+    results = dict(Counter(ends.values()))
+    return Status(len(folder.places), results, under_way, mixture(folder.store))
 
 
 def outcomes(out: str | os.PathLike) -> "xr.Dataset":

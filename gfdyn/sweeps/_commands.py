@@ -29,6 +29,11 @@ class SweepRun:
     """Compute in so many processes."""
     dask: str | None = None
     """Compute on the Dask cluster of this address, or on one started here: local."""
+    wait: float | None = None
+    """Seconds that the Dask cluster has until a worker is there, a third of them until it
+    answers; 60 if None."""
+    mix_versions: bool = False
+    """Go on where other versions of gfdyn or JAX have begun."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +116,7 @@ def _run(action: SweepRun) -> int:
     spec = _placed(read_spec(action.spec), action)
     configure(Store(action.out).cache, spec.dtype == "float64")
     try:
-        found = run(spec, action.out)
+        found = run(spec, action.out, mix_versions=action.mix_versions)
     except KeyboardInterrupt:
         return 130
     print(found)
@@ -129,4 +134,8 @@ def _placed(spec: Spec, action: SweepRun) -> Spec:
     if action.dask is not None:
         address = None if action.dask == "local" else action.dask
         engine = dataclasses.replace(engine, name="dask", address=address)
+    if action.wait is not None:
+        if engine.name != "dask":
+            raise ValueError(f"--wait {action.wait:g}: is for a Dask cluster; give --dask.")
+        engine = dataclasses.replace(engine, wait=action.wait)
     return dataclasses.replace(spec, engine=engine)

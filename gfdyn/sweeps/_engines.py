@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import Any
 
-from ._build import has_doubles
+from ._cluster import open_cluster
 from ._compute import compute_batch
 from ._plan import PointBatch
 from ._spec import EngineSettings
-from ._store import Store
-from ._worker import live_with, work
+from ._worker import Employer, live_with, work
 
 
 # Batches that a cluster is given ahead.
@@ -29,11 +28,14 @@ class Engine:
         window: how many batches to submit ahead.
         renew: replace workers that broke, so that one may submit again; None if that
             cannot be done.
+        watch: raise a ConnectionError if nobody has been at work for too long; None if
+            that cannot be told.
     """
 
     submit: Callable[[PointBatch], Future]
     window: int
     renew: Callable[[], None] | None = None
+    watch: Callable[[], None] | None = None
 
 
 class SerialExecutor(Executor):
@@ -51,28 +53,34 @@ class SerialExecutor(Executor):
 
 @contextlib.contextmanager
 def open_engine(
-    settings: EngineSettings, store: Store, executor: Executor | None
+    settings: EngineSettings, employer: Employer, executor: Executor | None
 ) -> Iterator[Engine]:
-    """The engine of the settings, or one on the executor if that is given."""
+    """The engine of the settings, or one on the executor if that is given.
+
+    Raises:
+        ConnectionError: if a Dask cluster does not answer, or its workers are unfit.
+    """
     if executor is not None:
-        yield _on(executor, store, _AHEAD)
+        yield _on(executor, employer, _AHEAD)
     elif settings.name == "serial":
+        store = employer.store
         yield Engine(lambda b: SerialExecutor().submit(compute_batch, store, b), window=1)
     elif settings.name == "processes":
-        with _processes(settings.workers or os.cpu_count() or 1, store) as engine:
+        with _processes(settings.workers or os.cpu_count() or 1, employer) as engine:
             yield engine
     else:
-        with _dask(settings) as executor:
-            yield _on(executor, store, _AHEAD)
+        with open_cluster(settings) as cluster:
+            cluster.examine(employer)
+            engine = _on(cluster.executor, employer, _AHEAD)
+            yield dataclasses.replace(engine, watch=cluster.watch)
 
 
-def _on(executor: Executor, store: Store, window: int) -> Engine:
-    doubles = has_doubles()
-    return Engine(lambda batch: executor.submit(work, store, batch, doubles), window)
+def _on(executor: Executor, employer: Employer, window: int) -> Engine:
+    return Engine(lambda batch: executor.submit(work, employer, batch), window)
 
 
 @contextlib.contextmanager
-def _processes(workers: int, store: Store) -> Iterator[Engine]:
+def _processes(workers: int, employer: Employer) -> Iterator[Engine]:
     """Spawned processes (a fork of a process with JAX in it deadlocks), that end with
     this one."""
     context = multiprocessing.get_context("spawn")
@@ -82,7 +90,7 @@ def _processes(workers: int, store: Store) -> Iterator[Engine]:
         pool = ProcessPoolExecutor(
             workers, context, initializer=live_with, initargs=(lifeline,)
         )
-        engine.submit = _on(pool, store, workers).submit
+        engine.submit = _on(pool, employer, workers).submit
         pools.append(pool)
 
     pools: list[ProcessPoolExecutor] = []
@@ -95,28 +103,3 @@ def _processes(workers: int, store: Store) -> Iterator[Engine]:
         held.close()
         pools[-1].shutdown(wait=True, cancel_futures=True)
         lifeline.close()
-
-
-@contextlib.contextmanager
-def _dask(settings: EngineSettings) -> Iterator[Executor]:
-    # An optional dependency.
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise ImportError(
-            'engine.name="dask" needs Dask: pip install "gfdyn[dask]".'
-        ) from error
-
-    resources = {"resources": {"GPU": settings.gpus}} if settings.gpus else {}
-    with contextlib.ExitStack() as stack:
-        address: Any = settings.address
-        if address is None:
-            address = stack.enter_context(
-                LocalCluster(
-                    n_workers=settings.workers or os.cpu_count(),
-                    threads_per_worker=1,
-                    dashboard_address=None,  # pyright: ignore[reportArgumentType]
-                )
-            )
-        client = stack.enter_context(Client(address))
-        yield client.get_executor(**resources)

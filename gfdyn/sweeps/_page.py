@@ -19,6 +19,7 @@ import numpy as np
 from .._atomic import replace_atomically
 from ._collect import Place, SweepFolder
 from ._first_escape import clock_of, first_escape
+from ._manifest import mixture
 from ._toml import format_spec
 
 
@@ -55,11 +56,17 @@ def report(out: str | os.PathLike, file: str | os.PathLike | None = None) -> Pat
     folder = SweepFolder(out)
     path = Path(out, "report.html") if file is None else Path(file)
     template = files("gfdyn.sweeps").joinpath("report.html").read_text(encoding="utf-8")
-    # No "</script>" may end the script that the table is in.
-    table = json.dumps(_table(folder), allow_nan=False).replace("</", "<\\/")
-    page = template.replace("/* TABLE */ null", table)
+    page = template.replace("/* TABLE */ null", _embedded(_table(folder)))
     replace_atomically(path, partial(Path.write_text, data=page, encoding="utf-8"))
     return path
+
+
+def _embedded(value: Any) -> str:
+    """JSON for a script in a page: none of its letters means anything in HTML, and none
+    ends a line of JavaScript."""
+    # All but ASCII is escaped already, and these three are in texts alone.
+    text = json.dumps(value, allow_nan=False)
+    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _table(folder: SweepFolder) -> dict[str, Any]:
@@ -73,7 +80,8 @@ def _table(folder: SweepFolder) -> dict[str, Any]:
     return {
         "name": folder.spec.name,
         "spec": _in_rows(format_spec(folder.spec)),
-        "manifest": folder.store.manifest.read_text(encoding="utf-8"),
+        "manifest": folder.store.manifest_text(),
+        "mixture": mixture(folder.store),
         "axes": [
             {"name": dim, "values": [_plain(value) for value in folder.values(i)]}
             for i, dim in enumerate(folder.dims)

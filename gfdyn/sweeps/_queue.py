@@ -7,10 +7,13 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from ._compute import PointOutcome
 from ._engines import Engine
 from ._plan import PointBatch
+from ._worker import UnfitWorkerError
 
 
 # A batch that breaks so many pools while it runs alone is to blame.
 _STRIKES = 3
+# Seconds after which an engine that finishes nothing is looked at.
+_GLANCE = 1.0
 
 
 class Queue:
@@ -33,10 +36,9 @@ class Queue:
         while self.waiting or self.suspects or self.running:
             try:
                 self._submit()
-                done, _ = wait(self.running, return_when=FIRST_COMPLETED)
-                for future in done:
+                for future in self._finished():
                     error = future.exception()
-                    if isinstance(error, BrokenExecutor):
+                    if isinstance(error, BrokenExecutor | UnfitWorkerError):
                         raise error
                     batch = self.running.pop(future)
                     if error is not None and not isinstance(error, Exception):
@@ -51,6 +53,15 @@ class Queue:
         """Take back what has not begun."""
         for future in self.running:
             future.cancel()
+
+    def _finished(self) -> set[Future]:
+        """Those that are done, once there are any or the engine has been looked at."""
+        watch = self.engine.watch
+        seconds = None if watch is None else _GLANCE
+        done, _ = wait(self.running, seconds, return_when=FIRST_COMPLETED)
+        if watch is not None and not done:
+            watch()
+        return done
 
     def _submit(self) -> None:
         """Keep the engine busy; with a suspect alone, if there is one."""

@@ -3,7 +3,9 @@
 import contextlib
 import errno
 import os
+import secrets
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor
@@ -16,11 +18,13 @@ from ._claim import claim
 from ._collect import Status, status
 from ._compute import PointOutcome
 from ._engines import open_engine
+from ._manifest import sign, versions
 from ._plan import PointBatch, make_plan
 from ._queue import Queue
-from ._spec import Spec
+from ._spec import EngineSettings, Spec
 from ._store import Store
 from ._toml import read_spec
+from ._worker import Employer
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -32,13 +36,15 @@ def run(
     executor: Executor | None = None,
     *,
     progress: bool = True,
+    mix_versions: bool = False,
 ) -> Status:
     """Compute the points of a sweep that its folder lacks.
 
     Each point is a file, complete or not there, and long runs leave checkpoints: killed at
     any moment and run again, a sweep ends with the same files to the last bit. Files that
-    are not what their names say are moved to `rejected/`, named in the log, and computed
-    anew. Points that fail are rows with a reason. Two sweeps may share a folder.
+    are not what their names say, or cannot be read, are moved to `rejected/`, named in the
+    log and on the standard error, and computed anew. Points that fail are rows with a
+    reason. Two sweeps may share a folder.
 
     With processes or a Dask cluster of its own, call it from a script under
     `if __name__ == "__main__":`, since workers import that script.
@@ -49,15 +55,18 @@ def run(
         executor: where batches are computed, in place of the spec's engine: any
             `concurrent.futures.Executor`, such as `client.get_executor()` of Dask.
         progress: show a progress bar.
+        mix_versions: go on where other versions of gfdyn or JAX have begun, or nobody knows
+            which; the manifest keeps all of them.
 
     Returns:
         What became of the points.
 
     Raises:
-        ValueError: on a bad spec, a folder of another sweep, or a precision that jax has
-            not been set to.
+        ValueError: on a bad spec, a folder of another sweep, one that other versions have
+            begun, or a precision that jax has not been set to.
         OSError: if the disk is full; what was done is intact.
-        ConnectionError: if the executor is gone.
+        ConnectionError: if the workers are gone, do not answer in time, or do not see the
+            folder.
         KeyboardInterrupt: on Ctrl-C, after telling how to resume.
     """
     spec = spec if isinstance(spec, Spec) else read_spec(spec)
@@ -70,16 +79,22 @@ def run(
         done = _verified(store, set(plan.places))
         batches = [b for b in plan.batches if not done.issuperset(b.digests)]
         points = sum(len(batch.points) for batch in batches)
-        store.note(f"{spec.name}: {len(plan.places)} points, {points} of them to compute")
+        if batches:
+            sign(store, bool(done) or store.has_checkpoints(), mix_versions)
+        # Workers that see the same folder read it there.
+        mark = f"run {secrets.token_hex(8)}"
+        total = len(plan.places)
+        store.note(f"{spec.name}: {total} points, {points} of them to compute ({mark})")
         try:
             with progress_bar(
-                total=len(plan.places),
-                initial=len(plan.places) - points,
+                total=total,
+                initial=total - points,
                 unit=" points",
                 disable=not progress,
             ) as bar:
                 if batches:
-                    _compute(store, spec, batches, executor, bar)
+                    employer = Employer(store, mark, versions(), has_doubles())
+                    _compute(employer, spec, batches, executor, bar)
         finally:
             store.tidy(_finished(store, plan.batches))
     found = status(store.path)
@@ -88,7 +103,7 @@ def run(
 
 
 def _compute(
-    store: Store,
+    employer: Employer,
     spec: Spec,
     batches: list[PointBatch],
     executor: Executor | None,
@@ -96,7 +111,8 @@ def _compute(
 ) -> None:
     """Compute the batches, and keep the bar and the log up to date."""
     results: Counter[str] = Counter()
-    with open_engine(spec.engine, store, executor) as engine:
+    store = employer.store
+    with open_engine(spec.engine, employer, executor) as engine:
         queue = Queue(engine, batches)
         try:
             for batch, found in queue.results():
@@ -120,10 +136,16 @@ def _outcomes(
         raise found
     if not isinstance(found, Exception):
         return found
-    reason = f"{type(found).__name__}: {found}"
+    reason = f"{type(found).__name__}: {found}{_limit(found)}"
     for digest in batch.digests:
         store.write_failure(digest, reason)
     return [PointOutcome(digest, "error", reason) for digest in batch.digests]
+
+
+def _limit(error: Exception) -> str:
+    """How much memory the worker had that Dask says a batch has killed."""
+    limit = getattr(getattr(error, "last_worker", None), "memory_limit", None)
+    return f" Its memory limit is {limit / 1e6:.0f} MB." if limit else ""
 
 
 def _check_precision(spec: Spec) -> None:
@@ -142,13 +164,24 @@ def _verified(store: Store, planned: set[str]) -> set[str]:
         if digest not in planned:
             store.note(f"{file}: foreign, no point of this sweep; left where it is")
         elif store.verified(file) is None:
-            store.reject(file)
-            store.note(f"{file}: truncated or tampered with; moved to rejected/")
+            changed = store.is_readable(file)
+            why = "truncated or tampered with" if changed else "cannot be read"
+            _reject(store, file, why)
         else:
             done.add(digest)
+    for file in store.unreadable():
+        _reject(store, file, "cannot be read")
     for file in store.strangers():
         store.note(f"{file}: foreign, no result of a sweep; left where it is")
     return done
+
+
+def _reject(store: Store, file: Path, why: str) -> None:
+    """Move a file out of the way, and say so."""
+    store.reject(file)
+    line = f"{file}: {why}; moved to rejected/"
+    store.note(line)
+    print(line, file=sys.stderr)
 
 
 def _finished(store: Store, batches: tuple[PointBatch, ...]) -> list[str]:
@@ -185,4 +218,6 @@ def resume_command(out: Path, spec: Spec) -> str:
         words += ["--workers", str(engine.workers or os.cpu_count())]
     if engine.name == "dask":
         words += ["--dask", engine.address or "local"]
+        if engine.wait != EngineSettings.wait:
+            words += ["--wait", f"{engine.wait:g}"]
     return shlex.join(words)

@@ -2,6 +2,8 @@
 
 import dataclasses
 import inspect
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -19,6 +21,9 @@ from ._settings import (
 
 
 _SECTIONS = ("problem", "net", "run", "solver")
+_ADDRESS = re.compile(
+    r"((tcp|tls|ws|wss|ucx)://)?([^\s\[\]:/]+|\[[0-9a-fA-F:.]+\]):\d{1,5}"
+)
 _RECORDS = ("risk", "stable_rank", "layer_norms", "escape_speed")
 
 
@@ -31,6 +36,8 @@ class EngineSettings:
         workers: how many processes, or workers of a cluster that is started here; one a
             core if None.
         address: of a running Dask cluster, as tcp://host:8786.
+        wait: seconds that a Dask cluster has until a worker is there, or there again; a
+            third of them until its scheduler answers.
         gpus: how many of a Dask worker's resource `GPU` a batch takes.
         lanes: points of one shape integrated side by side. If None, 1 on a CPU, where
             that is fastest, and 32 on an accelerator.
@@ -42,6 +49,7 @@ class EngineSettings:
     name: Literal["serial", "processes", "dask"] = "serial"
     workers: int | None = None
     address: str | None = None
+    wait: float = 60.0
     gpus: int = 0
     lanes: int | None = None
     devices: int = 1
@@ -64,6 +72,11 @@ class EngineSettings:
         fits = self.address is None or self.name == "dask"
         remedy = f"is of a Dask cluster, but engine.name={self.name!r}; make that 'dask'."
         require(fits, "engine.address", self.address, remedy)
+        fits = self.address is None or _ADDRESS.fullmatch(self.address) is not None
+        remedy = "must be tcp://HOST:PORT, as tcp://10.0.0.1:8786."
+        require(fits, "engine.address", self.address, remedy)
+        fits = 0 < self.wait < math.inf
+        require(fits, "engine.wait", self.wait, "must be positive and finite: seconds.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,7 +101,7 @@ class Spec:
             combinations are points, the last axis fastest.
         zip: groups of axes that vary together instead.
         engine: how it is computed. The results do not depend on its name, workers,
-            address and gpus.
+            address, gpus and wait.
 
     Raises:
         ValueError: naming the field, its value and the remedy.

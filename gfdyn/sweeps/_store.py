@@ -7,15 +7,18 @@
                                 what came out; CONTENT is a checksum of all the rest
     failures/SETTINGS.json      points that could not be computed; tried again on resume
     checkpoints/BATCH.eqx       batches under way
-    rejected/                   files that are not what their names say
+    rejected/                   files that are not what their names say, or cannot be read
     cache/                      compiled programs
 
 All are written to temporary names and renamed: they are complete or not there.
 """
 
+import contextlib
 import datetime
+import errno
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -38,6 +41,8 @@ _POINT = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.([a-z_]+)\.nc")
 _CHECKSUM_BYTES = 32
 # A second sweep that tidies up may take a temporary file away before it is renamed.
 _ATTEMPTS = 5
+# Dangling links, folders, what is not ours to read, circles of links, bad sectors.
+_UNREADABLE = (errno.ENOENT, errno.EISDIR, errno.EACCES, errno.ELOOP, errno.EIO)
 
 
 class PointFile(NamedTuple):
@@ -56,7 +61,8 @@ class Store:
 
     def __init__(self, path: str | os.PathLike):
         """The store in this folder, which `create` makes."""
-        self.path = Path(path)
+        # Workers may be in other folders.
+        self.path = Path(path).absolute()
         self.spec = self.path / "spec.toml"
         self.manifest = self.path / "manifest.json"
         self.log = self.path / "log.txt"
@@ -75,6 +81,14 @@ class Store:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"{now} {text}\n")
+
+    def has_noted(self, text: str) -> bool:
+        """Whether the log says so; not if there is none."""
+        return text.encode() in (_read(self.log) or b"")
+
+    def manifest_text(self) -> str:
+        """The manifest as it stands; empty if there is none that can be read."""
+        return (_read(self.manifest) or b"").decode("utf-8", "replace")
 
     def create(self) -> None:
         """Make the folder, and those inside it."""
@@ -99,9 +113,21 @@ class Store:
 
     def read_failures(self) -> dict[str, str]:
         """Why points could not be computed, by their fingerprints."""
+        unreadable = "the file that says why cannot be read"
         return {
-            file.stem: json.loads(file.read_text())["reason"]
-            for file in sorted(self.failures.glob("[0-9a-f]*.json"))
+            file.stem: reason or unreadable for file, reason in self._failures().items()
+        }
+
+    def unreadable(self) -> list[Path]:
+        """Failures that cannot be read, and checkpoints that are no files."""
+        failures = [file for file, reason in self._failures().items() if reason is None]
+        checkpoints = sorted(self.checkpoints.glob("*.eqx"))
+        return failures + [file for file in checkpoints if not file.is_file()]
+
+    def _failures(self) -> dict[Path, str | None]:
+        """Why points could not be computed, by their files; None if that is unreadable."""
+        return {
+            file: _reason(file) for file in sorted(self.failures.glob("[0-9a-f]*.json"))
         }
 
     def point_files(self) -> Iterator[PointFile]:
@@ -140,19 +166,27 @@ class Store:
             return dataset.attrs
 
     def verified(self, file: Path) -> bytes | None:
-        """The bytes of a file of a point; None if they are not what its name says."""
-        content = file.read_bytes()
-        match = _POINT.fullmatch(file.name)
-        sound = match and _checksum(match[1], match[3], content) == match[2]
+        """The bytes of a file of a point; None if they are not what its name says, or
+        cannot be read."""
+        content, match = _read(file), _POINT.fullmatch(file.name)
+        if content is None or match is None:
+            return None
+        sound = _checksum(match[1], match[3], content) == match[2]
         return content if sound else None
 
+    def is_readable(self, file: Path) -> bool:
+        """Whether a file is one whose bytes can be read."""
+        return _read(file) is not None
+
     def reject(self, file: Path) -> None:
-        """Move a file out of the way."""
+        """Move a file out of the way, under a name that no other one has there."""
         self.rejected.mkdir(exist_ok=True)
-        try:
-            file.replace(self.rejected / file.name)
-        except FileNotFoundError:
-            pass  # Another sweep was faster.
+        names = itertools.chain(
+            [file.name], (f"{file.name}.{k}" for k in itertools.count(2))
+        )
+        free = (n for n in names if not os.path.lexists(self.rejected / n))
+        with contextlib.suppress(FileNotFoundError):  # Another sweep was faster.
+            file.replace(self.rejected / next(free))
 
     def write_checkpoint(self, digest: str, state: Any) -> None:
         """Keep the state of a batch under way."""
@@ -165,9 +199,8 @@ class Store:
     def read_checkpoint(self, digest: str, like: Any) -> Any | None:
         """The state of a batch, in the shape of `like`; None if there is none, or none
         that is sound."""
-        try:
-            stored = (self.checkpoints / f"{digest}.eqx").read_bytes()
-        except FileNotFoundError:
+        stored = _read(self.checkpoints / f"{digest}.eqx")
+        if stored is None:
             return None
         checksum, content = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
         if hashlib.sha256(content).digest() != checksum:
@@ -176,6 +209,10 @@ class Store:
             return eqx.tree_deserialise_leaves(io.BytesIO(content), like)
         except (RuntimeError, ValueError):
             return None  # Of another version.
+
+    def has_checkpoints(self) -> bool:
+        """Whether batches are under way."""
+        return any(self.checkpoints.glob("*.eqx"))
 
     def drop_checkpoint(self, digest: str) -> None:
         """Forget the state of a batch."""
@@ -190,6 +227,24 @@ class Store:
                     file.unlink(missing_ok=True)
         for digest in finished:
             self.drop_checkpoint(digest)
+
+
+def _read(file: Path) -> bytes | None:
+    """The bytes of a file; None if there is none that can be read."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        if error.errno in _UNREADABLE:
+            return None
+        raise
+
+
+def _reason(file: Path) -> str | None:
+    """What a file of `write_failure` says; None if it cannot be read."""
+    try:
+        return str(json.loads(_read(file) or b"")["reason"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -3,7 +3,9 @@
 The settings of JAX are those of the process that runs the sweep.
 """
 
+import dataclasses
 import os
+import platform
 import signal
 import threading
 from multiprocessing.connection import Connection
@@ -13,6 +15,7 @@ import jax
 
 from .._cache import enable_cache
 from ._compute import PointOutcome, compute_batch
+from ._manifest import versions
 from ._plan import PointBatch
 from ._store import Store
 
@@ -23,10 +26,56 @@ def configure(cache: Path, x64: bool) -> None:
     enable_cache(cache)
 
 
-def work(store: Store, batch: PointBatch, x64: bool) -> list[PointOutcome]:
-    """Compute a batch in a process of its own."""
-    configure(store.cache, x64)
-    return compute_batch(store, batch)
+@dataclasses.dataclass(frozen=True)
+class Employer:
+    """The process that runs the sweep, as its workers know it.
+
+    Attributes:
+        store: its folder.
+        mark: what it has noted in the log of this folder.
+        versions: of the packages that decide results.
+        x64: its precision.
+    """
+
+    store: Store
+    mark: str
+    versions: dict[str, str]
+    x64: bool
+
+
+class UnfitWorkerError(ConnectionError):
+    """A worker cannot compute for a sweep; nothing that it computes is kept."""
+
+
+def unfit(employer: Employer) -> str:
+    """Why this process cannot work for that one; empty if it can."""
+    store = employer.store
+    if not store.has_noted(employer.mark):
+        return (
+            f"does not see {store.path} as the process that runs the sweep does; give a "
+            "folder (out, --out) that all of them mount under the same path"
+        )
+    ours = versions()
+    for name, theirs in employer.versions.items():
+        if ours[name] != theirs:
+            return (
+                f"has {name}={ours[name]} where the process that runs the sweep has "
+                f"{theirs}; install the same there"
+            )
+    return ""
+
+
+def work(employer: Employer, batch: PointBatch) -> list[PointOutcome]:
+    """Compute a batch in a process of its own.
+
+    Raises:
+        UnfitWorkerError: if the process sees another folder, or is of other versions.
+    """
+    # Workers may come at any time.
+    if reason := unfit(employer):
+        raise UnfitWorkerError(f"a worker on {platform.node()} {reason}")
+    configure(employer.store.cache, employer.x64)
+    return compute_batch(employer.store, batch)
 
 
 def live_with(lifeline: Connection) -> None:
