@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import gfdyn as gf
 from gfdyn.sweeps._worker import configure
@@ -32,16 +33,16 @@ SPEC = S.Spec(
 )
 
 
-def on(name: str, address: str | None = None, workers: int = 1) -> S.Spec:
-    """The sweep, computed elsewhere."""
-    place = {"name": name, "address": address, "workers": workers}
-    return dataclasses.replace(SPEC, engine=dataclasses.replace(SPEC.engine, **place))
+def on(name: str, spec: S.Spec = SPEC, **place: Any) -> S.Spec:
+    """The sweep, computed elsewhere, by one worker if no other number is given."""
+    engine = dataclasses.replace(spec.engine, name=name, **{"workers": 1, **place})
+    return dataclasses.replace(spec, engine=engine)
 
 
 def run(cache: Path, out: Path, where: str) -> None:
     """Run what is missing, with the compiled programs of a folder."""
     configure(cache, x64=True)
-    spec = on("dask", where) if where.startswith("tcp") else on(where)
+    spec = on("dask", address=where) if where.startswith("tcp") else on(where)
     S.run(spec, out, progress=False)
 
 

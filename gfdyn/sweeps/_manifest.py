@@ -30,8 +30,8 @@ def sign(store: Store, begun: bool, mix_versions: bool) -> None:
     Raises:
         ValueError: if other versions have begun, or nobody knows which, naming them.
     """
-    ours, theirs = _own(), _read(store)
-    differing = _difference(theirs, ours) if begun else ""
+    theirs = _read(store)
+    differing = _difference(theirs) if begun else ""
     if begun and not differing:
         return
     if differing and not mix_versions:
@@ -41,6 +41,7 @@ def sign(store: Store, begun: bool, mix_versions: bool) -> None:
         )
     if theirs is None and os.path.lexists(store.manifest):
         store.reject(store.manifest)
+    ours = _own()
     if differing:
         store.note(f"mix_versions: {differing}")
         earlier = {} if theirs is None else theirs
@@ -81,14 +82,15 @@ def _read(store: Store) -> dict[str, Any] | None:
     return manifest if sound else None
 
 
-def _difference(theirs: Mapping[str, Any] | None, ours: Mapping[str, Any]) -> str:
-    """How two manifests differ in what decides results; empty if they do not."""
+def _difference(theirs: Mapping[str, Any] | None) -> str:
+    """How a manifest differs from this process in what decides results; empty if it does
+    not."""
     if theirs is None:
         return "no manifest.json says which versions computed the points that are there"
-    found, own = _deciding(theirs), _deciding(ours)
+    own = {**versions(), "x64": has_doubles()}
     differing = [
         f"{name}={value} where this process has {own[name]}"
-        for name, value in found.items()
+        for name, value in _deciding(theirs).items()
         if value != own[name]
     ]
     return "its points were computed with " + ", ".join(differing) if differing else ""

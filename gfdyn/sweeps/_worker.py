@@ -4,6 +4,7 @@ The settings of JAX are those of the process that runs the sweep.
 """
 
 import dataclasses
+import functools
 import os
 import platform
 import signal
@@ -50,7 +51,7 @@ class UnfitWorkerError(ConnectionError):
 def unfit(employer: Employer) -> str:
     """Why this process cannot work for that one; empty if it can."""
     store = employer.store
-    if not store.has_noted(employer.mark):
+    if not _sees(store.path, employer.mark):
         return (
             f"does not see {store.path} as the process that runs the sweep does; give a "
             "folder (out, --out) that all of them mount under the same path"
@@ -63,6 +64,13 @@ def unfit(employer: Employer) -> str:
                 f"{theirs}; install the same there"
             )
     return ""
+
+
+@functools.cache
+def _sees(folder: Path, mark: str) -> bool:
+    """Whether the log of this folder has this mark; each process reads it once, and not
+    for each batch."""
+    return Store(folder).has_noted(mark)
 
 
 def work(employer: Employer, batch: PointBatch) -> list[PointOutcome]:

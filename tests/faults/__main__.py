@@ -26,7 +26,8 @@ from tqdm import tqdm  # noqa: E402
 from gfdyn._atomic import replace_atomically  # noqa: E402
 
 
-PARTS = ("solver", "files", "command", "engines")
+# In the order of the table.
+PARTS = tuple(dict.fromkeys(row.part for row in ROWS))
 
 
 def count(row: Row) -> dict[str, Any]:

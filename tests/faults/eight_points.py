@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import forked
+import killed_sweeps
 from fixtures import sweep_files
-from killed_sweeps import SPEC
 from table import Outcome
 
 from gfdyn import sweeps
@@ -24,14 +24,10 @@ from gfdyn.sweeps._plan import resolved
 
 
 AXES = {"net.init_scale": (1.0, 0.1), "net.seed": sweeps.seeds(4)}
-EIGHT = resolved(dataclasses.replace(SPEC, name="eight", axes=AXES))
+EIGHT = resolved(dataclasses.replace(killed_sweeps.SPEC, name="eight", axes=AXES))
 
 
-def on(name: str, **place: Any) -> sweeps.Spec:
-    """The sweep, computed elsewhere."""
-    return dataclasses.replace(
-        EIGHT, engine=dataclasses.replace(EIGHT.engine, name=name, **place)
-    )
+on = functools.partial(killed_sweeps.on, spec=EIGHT)
 
 
 @functools.cache

@@ -113,12 +113,7 @@ def worker(
     if deadly is not None:
         _die_of(deadly)
 
-    async def serve() -> None:
-        place = {"local_directory": str(folder), "dashboard_address": ":0"}
-        async with Worker(address, nthreads=1, **place) as serving:  # pyright: ignore
-            await serving.finished()
-
-    asyncio.run(serve())
+    _serve(Worker, address, folder)
 
 
 def nurse(address: str, folder: Path, megabytes: int) -> None:
@@ -127,10 +122,15 @@ def nurse(address: str, folder: Path, megabytes: int) -> None:
 
     _settle(folder, "cluster.txt")
 
+    _serve(Nanny, address, folder, memory_limit=f"{megabytes}MB")
+
+
+def _serve(kind: Callable[..., Any], address: str, folder: Path, **habits: Any) -> None:
+    """Work for a scheduler, as one of its workers or what looks after one."""
+    place = {"local_directory": str(folder), "dashboard_address": ":0"}
+
     async def serve() -> None:
-        limit = f"{megabytes}MB"
-        place = {"local_directory": str(folder), "dashboard_address": ":0"}
-        async with Nanny(address, nthreads=1, memory_limit=limit, **place) as serving:  # pyright: ignore
+        async with kind(address, nthreads=1, **place, **habits) as serving:
             await serving.finished()
 
     asyncio.run(serve())

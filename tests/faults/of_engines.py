@@ -179,7 +179,10 @@ def no_worker(random: np.random.Generator, folder: Path) -> Outcome:
         return named(spec, empty(folder), folder, "the Dask cluster had no worker for")
 
 
-def unanswered(address: str, random: np.random.Generator, folder: Path) -> Outcome:
+def unanswered(port: int, random: np.random.Generator, folder: Path) -> Outcome:
+    """What comes of an address of this machine at which no scheduler is."""
+    undisturbed()
+    address = f"tcp://127.0.0.1:{port}"
     message = f"engine.address={address!r}: no Dask scheduler answered within"
     spec = on("dask", address=address, wait=random.uniform(1, 2))
     return named(spec, empty(folder), folder, message)
@@ -187,20 +190,14 @@ def unanswered(address: str, random: np.random.Generator, folder: Path) -> Outco
 
 def mute_address(random: np.random.Generator, folder: Path) -> Outcome:
     """It accepts, and never answers."""
-    undisturbed()
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
-        spec = on("dask", address=address, wait=random.uniform(1, 2))
-        return named(
-            spec, empty(folder), folder, f"{address!r}: no Dask scheduler answered"
-        )
+        return unanswered(mute.getsockname()[1], random, folder)
 
 
 def address_of_nobody(random: np.random.Generator, folder: Path) -> Outcome:
-    undisturbed()
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = f"tcp://127.0.0.1:{gone.getsockname()[1]}"
-    return unanswered(address, random, folder)
+        port = gone.getsockname()[1]
+    return unanswered(port, random, folder)
 
 
 WRONG = (
@@ -296,10 +293,8 @@ def manifest_gone(random: np.random.Generator, folder: Path) -> Outcome:
 def manifest_of_another_version(random: np.random.Generator, folder: Path) -> Outcome:
     out = half_done(folder)
     manifest = json.loads((out / "manifest.json").read_text())
-    name, other = (
-        str(random.choice(["gfdyn", "jax", "jaxlib"])),
-        f"0.0.{random.integers(9)}",
-    )
+    name = str(random.choice(["gfdyn", "jax", "jaxlib"]))
+    other = f"0.0.{random.integers(9)}"
     manifest["versions"][name] = other
     (out / "manifest.json").write_text(json.dumps(manifest))
     return mixed(out, folder, f"its points were computed with {name}={other} where")

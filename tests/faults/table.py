@@ -28,7 +28,7 @@ class Outcome(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A fault of one part of gfdyn (solver, files, command or engines).
+    """A fault of one part of gfdyn (files or engines).
 
     `attempt(random, folder)` does it once, with numbers of its own and an empty folder of
     its own; `trials` times in `make faults`, `sample` times in `make test`.
