@@ -22,8 +22,9 @@ from .solvers import no_events
 class SolveState(eqx.Module):
     """Where a solve stands: `gf.solve` goes on from that of a trajectory.
 
-    To the last bit as one long solve, where the first was ended by a stop, by `max_steps`
-    or by hand; otherwise a step has been cut short at its t1.
+    To the last bit as one long solve, where the first was ended by `max_steps`, by hand or
+    by a stop that ends with its step; otherwise a step has been cut short, at its t1 or
+    where a condition was met.
     """
 
     time: Scalar
@@ -139,6 +140,7 @@ def _opened(task: Task, at: SolveState, solver_state: Any) -> Progress:
         log_time=at.log_time,
         log_time_rate=at.log_time_rate,
         size=at.size,
+        stopping=jnp.asarray(False),
         solver_state=solver_state,
         growth=at.growth,
         ledger=at.ledger,

@@ -74,7 +74,7 @@ def solve(
         flow: what to integrate, such as `GradientFlow(problem)` or `EscapeFlow(problem)`.
         net: where it starts; or a trajectory of the same flow and solver, to go on from
             where it ended, to the last bit as one long solve if that was between two steps
-            (at a stop, say, and not at its t1). `gf.concatenate` joins the two.
+            (at `max_steps`, say, and not at its t1). `gf.concatenate` joins the two.
         t1: where it ends, in the flow's clock; `inf` if a stop condition ends it. The
             last save time if None.
         ts: save times, or `AcceptedSteps(capacity)`. If None, 101 equal ones, or 256
@@ -88,8 +88,8 @@ def solve(
             `gf.solvers.Adaptive()`; for a SignFlow `gf.solvers.SignSwitches()`.
 
     Other arguments:
-        stop: conditions of `gf.stopping` that end the solve before t1, with the step in
-            which one is met; that time has no derivative.
+        stop: conditions of `gf.stopping` that end the solve before t1, where one is met, or
+            with the step in which it is; that time has no derivative.
         t0: where the clock starts. Flows are autonomous: leave it at 0. A trajectory goes
             on from its `final_time`.
         dt0: first step size to try; one that moves θ by about 1 % if None.

@@ -3,8 +3,13 @@
 A plateau is not convergence: near a saddle the gradient is small too. The conditions are
 scale-free, and the trajectory names the one that ended it.
 
-A solve ends with the step in which a condition is met. That time is not differentiable;
-solve to a fixed time, and take dt/dp = −(∂R/∂p)/(∂R/∂t) of a risk that is reached.
+A condition on where the flow is remembers nothing: the time at which it is met is located
+within the step, to the solver's tolerance, and the solve ends there. A condition on the
+course of the flow ends it with the step in which it is met. What holds from the start ends
+it with the first step.
+
+That time is not differentiable; solve to a fixed time, and take dt/dp = −(∂R/∂p)/(∂R/∂t)
+of a risk that is reached.
 """
 
 import abc
@@ -23,7 +28,7 @@ Scalar = Float[Array, ""]
 
 
 class Observation(eqx.Module):
-    """What stop conditions see after each accepted step.
+    """What stop conditions see of a step, at its end or so far into it as one is sought.
 
     Attributes:
         problem: data and loss.
@@ -31,9 +36,9 @@ class Observation(eqx.Module):
         initial_risk: what `risk` was at the start.
         risk: as the flow has it: with its penalty, or localized.
         log_radius: log r, r = ‖θ‖/√L.
-        size: the length of the step in the flow's clock.
-        fall_rate: the mean of −d risk/dτ over the step.
-        slope: sqrt(−dE/dτ), the mean over the step: the gradient norm in the flow's clock.
+        size: the time since the step began, in the flow's clock.
+        fall_rate: the mean of −d risk/dτ over that time.
+        slope: sqrt(−dE/dτ), the mean over that time: the gradient norm in the flow's clock.
     """
 
     problem: Problem
@@ -51,7 +56,8 @@ class AbstractStop(eqx.Module):
 
     @abc.abstractmethod
     def init(self, dtype: Any) -> Any:
-        """What the condition remembers, at the start."""
+        """What the condition remembers, at the start; None if it never remembers anything,
+        and is to be located within the step in which it is met."""
 
     @abc.abstractmethod
     def update(self, memory: Any, seen: Observation) -> tuple[Any, Bool[Array, ""]]:

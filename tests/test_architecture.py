@@ -107,6 +107,7 @@ ORDER = (
     "_kinks",
     "_lanes",
     "_task",
+    "_stops",
     "_begin",
     "_integrate",
     "_labelling",
