@@ -3,6 +3,8 @@
 from typing import Any
 
 import diffrax as dfx
+import equinox.internal as eqxi
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
@@ -114,6 +116,13 @@ def choose(condition: Bool[Array, ""], a: Any, b: Any) -> Any:
 def name_of(result: Any) -> str:
     """The name of a concrete result."""
     return next(name for name in _NAMES if bool(result == result_named(name)))
+
+
+def raise_if(failed: Bool[Array, ""], result: Any, tree: Any, advice: str) -> Any:
+    """The tree, or at run time the error that `RESULTS[result]` speaks of, and advice."""
+    index = jnp.argmax(jnp.stack([result == result_named(name) for name in _NAMES]), axis=0)
+    texts = [f"{RESULTS[result_named(name)]} ({advice})" for name in _NAMES]
+    return eqxi.branched_error_if(tree, failed, index, texts)
 
 
 def result_named(name: str) -> Any:

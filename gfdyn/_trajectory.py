@@ -18,7 +18,7 @@ from ._kinks import Kinks, written_events
 from ._labelling import to_xarray
 from ._lanes import lane
 from ._problem import Problem
-from ._results import RESULTS, is_ok
+from ._results import RESULTS, is_ok, raise_if
 from ._sgd import DescentState
 from ._summary import summary
 from ._tracing import is_concrete
@@ -216,7 +216,8 @@ def raise_unless_ok(trajectory: Trajectory) -> Trajectory:
             raise SolveError(trajectory)
         return trajectory
     failed = (result != RESULTS.successful) & (result != RESULTS.stopped)
-    return result.error_if(trajectory, failed)
+    advice = "throw=False keeps what was computed, and when."
+    return raise_if(failed, result, trajectory, advice)
 
 
 def reached(traj: Trajectory) -> Trajectory:
