@@ -97,6 +97,8 @@ ORDER = (
     "solvers._located",
     "solvers._at_kinks",
     "solvers._exact_kinks",
+    "solvers._chebyshev",
+    "solvers._stabilised",
     "solvers",
     "stopping",
     "_results",

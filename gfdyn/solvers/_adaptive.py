@@ -127,6 +127,17 @@ class Adaptive(AbstractSolver):
     ) -> Step:
         """One step of the method, along converged directions without stability limit."""
         velocity = flow.velocity(state.position)
+        return self.step_from(flow, state, size, velocity, solver_state)
+
+    def step_from(
+        self,
+        flow: AbstractFlow,
+        state: State,
+        size: Scalar,
+        velocity: State,
+        solver_state: "_AdaptiveState",
+    ) -> Step:
+        """One step from where the velocity is known."""
         longest_coast = self.longest_coast(flow, state, velocity, flow.velocity)
         coasting = size <= longest_coast
         field = _Coasting(flow, coasting)
@@ -200,8 +211,12 @@ class Adaptive(AbstractSolver):
         size: Scalar,
         controller: "ControllerState",
         defined: Bool[Array, ""] | bool = True,
+        error_order: float | None = None,
     ) -> "Verdict":
-        """Whether a step is accepted, and the size of the next one, from its error."""
+        """Whether a step is accepted, and the size of the next one, from its error, of an
+        order that is the method's if None."""
+        if error_order is None:
+            error_order = self._error_order
         zero = jnp.zeros_like(size)
         ratio = self.error_ratio(flow, error.position, start.position, end.position)
         dissipation = self._dissipation_error(error, end, controller.energy)
@@ -210,7 +225,7 @@ class Adaptive(AbstractSolver):
         # A step into a region where the field is not defined shrinks as fast as allowed.
         ratio = jnp.where(finite & jnp.isfinite(ratio), ratio, 1e10)
         accepted, begin, stop, _, sizes, _ = self._controller.adapt_step_size(
-            zero, size, zero, zero, None, ratio, self._error_order, controller.sizes
+            zero, size, zero, zero, None, ratio, error_order, controller.sizes
         )
         next_size = stop - begin
         if self.max_size is not None:
