@@ -28,7 +28,7 @@ What to put in, and what to ask, is in rooms; `help(gf.nets)` lists all of one:
     losses       squared, logistic, exponential, cross_entropy, from_function, weighted
     nets         MLP, sequential, dense, conv, architecture, wrap, from_torch
     flows        GradientFlow, EscapeFlow, MomentumFlow, SignFlow
-    solvers      ExactKinks, Adaptive, SignSwitches
+    solvers      ExactKinks, Stabilised, Adaptive, SignSwitches
     stopping     RiskBelow, RadiusAbove, GradientBelow, NextPlateau, When
     diagnostics  risk, stable_rank, singular_values, escape_speed, layer_norms
     escape       search, projected_descent, speed_bounds, episodes

@@ -36,7 +36,7 @@ from ._trajectory import (
 )
 from .flows import AbstractFlow
 from .nets import AbstractNet
-from .solvers import AbstractSolver, Adaptive, ExactKinks, SignSwitches
+from .solvers import AbstractSolver, ExactKinks, SignSwitches, Stabilised
 from .stopping import AbstractStop, name_of
 
 
@@ -85,7 +85,7 @@ def solve(
             0 for neither.
         solver: how to integrate. If None `gf.solvers.ExactKinks()`, but for a model that
             was wrapped as it is, and for a flow in which nothing slides,
-            `gf.solvers.Adaptive()`; for a SignFlow `gf.solvers.SignSwitches()`.
+            `gf.solvers.Stabilised()`; for a SignFlow `gf.solvers.SignSwitches()`.
 
     Other arguments:
         stop: conditions of `gf.stopping` that end the solve before t1, where one is met, or
@@ -206,7 +206,7 @@ def _default_solver(flow: AbstractFlow, net: AbstractNet) -> AbstractSolver:
     if flow.jumps_at == "signs":
         return SignSwitches()
     exact = flow.jumps_at == "kinks" and net.knows_kinks
-    return ExactKinks() if exact else Adaptive()
+    return ExactKinks() if exact else Stabilised()
 
 
 def _numbers_as_arrays(tree: Any, dtype: Any) -> Any:

@@ -14,7 +14,13 @@ from numpy.polynomial import chebyshev
 import gfdyn as gf
 from gfdyn.flows import State
 from gfdyn.solvers import Adaptive, Stabilised
-from gfdyn.solvers._chebyshev import chebyshev_step, longest_stable, stages_for
+from gfdyn.solvers._chebyshev import (
+    chebyshev_step,
+    error_of,
+    longest_stable,
+    stages_for,
+)
+from gfdyn.solvers._dense_output import of_ends
 
 
 def modes(sigmas, depth=2, scale=1e-3):
@@ -45,41 +51,51 @@ class TestMethod:
             chebyshev.chebval(w0 + w1 * z, series) - chebyshev.chebval(w0, series)
         )
 
-        def field(y):
+        def field(y, time):
+            del time
             return State(z * y, jnp.zeros(()))
 
-        start = State(jnp.ones(5), jnp.zeros(()))
-        step = chebyshev_step(
-            field, start, field(start.position), jnp.ones(()), jnp.asarray(stages), "lax"
-        )
-        np.testing.assert_allclose(step.end.position, wanted, rtol=0, atol=1e-11)
+        start, size = State(jnp.ones(5), jnp.zeros(())), jnp.ones(())
+        first = field(start.position, 0.0)
+        end = chebyshev_step(field, start, first, size, jnp.asarray(stages), "lax")
+        np.testing.assert_allclose(end.position, wanted, rtol=0, atol=1e-11)
         assert np.all(np.abs(wanted[1:]) < 1)
 
     def test_order_and_error_estimate(self):
         """y' = −y² from 1: y = 1/(1 + t); of third order in a step, as the estimate is."""
 
-        def field(y):
+        def field(y, time):
+            del time
             return State(-(y**2), jnp.zeros(()))
 
         start = State(jnp.ones(1), jnp.zeros(()))
+        first, stages = field(start.position, 0.0), jnp.asarray(30)
         errors, estimates = [], []
         for size in (0.02, 0.01):
-            step = chebyshev_step(
-                field,
-                start,
-                field(start.position),
-                jnp.asarray(size),
-                jnp.asarray(30),
-                "lax",
-            )
-            errors.append(float(step.end.position[0]) - 1 / (1 + size))
-            estimates.append(float(step.error.position[0]))
-            middle = step.interpolation.evaluate(jnp.asarray(size / 2)).position[0]
+            end = chebyshev_step(field, start, first, jnp.asarray(size), stages, "lax")
+            last = field(end.position, size)
+            estimate = error_of(start, end, first, last, jnp.asarray(size))
+            errors.append(float(end.position[0]) - 1 / (1 + size))
+            estimates.append(float(estimate.position[0]))
+            output = of_ends(start, end, first, last, jnp.asarray(size))
+            middle = output.evaluate(jnp.asarray(size / 2)).position[0]
             assert abs(float(middle) - 1 / (1 + size / 2)) < 2 * abs(errors[-1])
         np.testing.assert_allclose(errors[0] / errors[1], 8, rtol=0.05)
         np.testing.assert_allclose(estimates[0] / estimates[1], 8, rtol=0.05)
         # On the safe side
         assert 1 < abs(estimates[1] / errors[1]) < 2
+
+    def test_stages_know_their_times(self):
+        """dy/dt = 2t, of the time that they are told, is met to rounding: second order."""
+
+        def field(y, time):
+            del y
+            return State(2 * time[None], jnp.zeros(()))
+
+        start, zero = State(jnp.zeros(1), jnp.zeros(())), jnp.zeros(())
+        first, size = field(None, zero), jnp.asarray(0.7)
+        end = chebyshev_step(field, start, first, size, jnp.asarray(9), "lax")
+        np.testing.assert_allclose(end.position, 0.49, rtol=1e-13)
 
     def test_stages_reach_as_far_as_they_are_asked_to(self):
         radius = jnp.asarray(7.0)

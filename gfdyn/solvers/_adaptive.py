@@ -211,7 +211,7 @@ class Adaptive(AbstractSolver):
         size: Scalar,
         controller: "ControllerState",
         defined: Bool[Array, ""] | bool = True,
-        error_order: float | None = None,
+        error_order: float | Scalar | None = None,
     ) -> "Verdict":
         """Whether a step is accepted, and the size of the next one, from its error, of an
         order that is the method's if None."""

@@ -9,16 +9,16 @@ B. P. Sommeijer, L. F. Shampine, J. G. Verwer, "RKC: an explicit solver for para
 J. Comput. Appl. Math. 88 (1998).
 """
 
+from collections.abc import Callable
 from typing import Any
 
-import diffrax as dfx
 import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..flows import Field, State
+from ..flows import State
 from ._base import Scalar
 
 
@@ -26,19 +26,11 @@ Count = Int[Array, ""]
 
 # The most stages of a step: one of 200 is stable up to size · radius = 26 000.
 MOST_STAGES = 200
-# Of the error estimate: h³y'''/15 is the leading error of y.
+# Of the error estimate, h³y'''/15 to leading order
 ERROR_ORDER = 3.0
 # Damping of the stability polynomial, and the part of (s² − 1) up to which it is stable.
 _DAMPING = 2 / 13
 _REACH = 2 / 3 * (1 - 2 / 15 * _DAMPING)
-
-
-class ChebyshevStep(eqx.Module):
-    """Where a step leads, its error, and its dense output."""
-
-    end: State
-    error: State
-    interpolation: dfx.ThirdOrderHermitePolynomialInterpolation
 
 
 def stages_for(size: Scalar, radius: Scalar) -> Count:
@@ -54,7 +46,7 @@ def longest_stable(radius: Scalar) -> Scalar:
 
 
 def error_of(start: State, end: State, first: State, last: State, size: Scalar) -> State:
-    """The leading error, h³y'''/15, of a step of order 2 between these velocities."""
+    """The estimated error of a step between these velocities."""
     return jax.tree.map(
         lambda y0, y1, f0, f1: 0.8 * (y0 - y1) + 0.4 * size * (f0 + f1),
         start,
@@ -65,51 +57,53 @@ def error_of(start: State, end: State, first: State, last: State, size: Scalar) 
 
 
 def chebyshev_step(
-    field: Field, start: State, first: State, size: Scalar, stages: Count, loop_kind: str
-) -> ChebyshevStep:
-    """A step of so many stages from a state where the velocity is known."""
-    shifted = _Shifted(stages.astype(size.dtype))
+    field: Callable[[Any, Scalar], State],
+    start: State,
+    first: State,
+    size: Scalar,
+    stages: Count,
+    loop_kind: str,
+) -> State:
+    """Where a step of so many stages leads, from a state where the velocity is known.
 
-    def combine(recurrence: "_Recurrence", y: State, before: State, velocity: State) -> Any:
-        one, two, three, four, five = recurrence.weights(shifted)
+    `field(position, elapsed)` is the velocity at a position so far into the step.
+    """
+    shifted = _Shifted(stages.astype(size.dtype))
+    zero = jnp.zeros_like(size)
+
+    def combine(weights: tuple[Scalar, ...], y0: Any, ys: Any, fs: Any) -> Any:
+        """Stage j from Y_0, (Y_{j−1}, Y_{j−2}) and (F_{j−1}, F_0)."""
+        one, two, three, four, five = weights
         return jax.tree.map(
             lambda y0, y1, y2, f1, f0: (
                 one * y0 + two * y1 + three * y2 + size * (four * f1 + five * f0)
             ),
-            start,
-            y,
-            before,
-            velocity,
-            first,
+            y0,
+            *ys,
+            *fs,
         )
 
     def stage(carry: Any) -> Any:
-        j, y, before, recurrence = carry
+        j, ys, times, recurrence = carry
         recurrence = recurrence.next(shifted)
-        return j + 1, combine(recurrence, y, before, field(y.position)), y, recurrence
+        weights = recurrence.weights(shifted)
+        y = combine(weights, start, ys, (field(ys[0].position, times[0]), first))
+        unit = jnp.ones_like(size)
+        time = combine(weights, zero, times, (unit, unit))
+        return j + 1, (y, ys[0]), (time, times[0]), recurrence
 
     beginning = _Recurrence.first(shifted)
-    one = jax.tree.map(
-        lambda y0, f0: y0 + size * shifted.scale / shifted.origin * f0, start, first
-    )
-    carry = (jnp.asarray(2, jnp.int32), one, start, beginning)
-    _, end, _, _ = eqxi.while_loop(
+    elapsed = size * shifted.scale / shifted.origin
+    one = jax.tree.map(lambda y0, f0: y0 + elapsed * f0, start, first)
+    carry = (jnp.asarray(2, jnp.int32), (one, start), (elapsed, zero), beginning)
+    _, (end, _), _, _ = eqxi.while_loop(
         lambda carry: carry[0] <= stages,
         stage,
         carry,
         max_steps=MOST_STAGES,
         kind=loop_kind,  # pyright: ignore[reportArgumentType]
     )
-    last = field(end.position)
-    interpolation = dfx.ThirdOrderHermitePolynomialInterpolation(
-        t0=jnp.zeros_like(size),
-        t1=size,
-        y0=start,
-        y1=end,
-        k0=_times(size, first),
-        k1=_times(size, last),
-    )
-    return ChebyshevStep(end, error_of(start, end, first, last, size), interpolation)
+    return end
 
 
 class _Shifted(eqx.Module):
@@ -181,7 +175,3 @@ class _Recurrence(eqx.Module):
         nu = -b / two_before
         speed = 2 * b * shifted.scale / before
         return 1 - mu - nu, mu, nu, speed, -self.a_before * speed
-
-
-def _times(factor: Scalar, state: State) -> State:
-    return jax.tree.map(lambda leaf: factor * leaf, state)

@@ -1,5 +1,6 @@
 """The exact flow: kinks corrected for all at once, or located one by one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -33,9 +34,13 @@ from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive, ControllerState, Verdict
 from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Scalar, Step
+from ._chebyshev import ERROR_ORDER, longest_stable, stages_for
+from ._dense_output import of_tsit5
 from ._located import to_first_event
-from ._runge_kutta import FixedGates, explicit_step
+from ._runge_kutta import FixedGates, Leg, explicit_step, stabilised_step
 from ._span import Allowance, Outcome, Span, kinked_path
+from ._stabilised import Stabilised
+from ._stiffness import Stiffness, not_stiff
 
 
 # A gate whose jump over the step is below this part of the tolerance on ‖θ‖ stays live,
@@ -52,6 +57,8 @@ _INSTANT = 1e-5
 # In networks with so few gates the multipliers of those that slide are solved for at each
 # stage, and kinks located where correcting for them is not accurate enough.
 _SMALL_NETWORK = 4096
+# How much longer a Chebyshev step may be than the last one went
+_CHEBYSHEV_GROWTH = 4.0
 
 
 class ExactKinks(AbstractSolver):
@@ -72,7 +79,7 @@ class ExactKinks(AbstractSolver):
     one and the same unit alone, above it, as long as they do.
 
     A gate whose jump is far below the tolerance follows the sign of $z$. Linear networks
-    have no kinks: there it is `Adaptive`.
+    have no kinks: there it is `Stabilised`, with Tsit5, or `Adaptive`, with other methods.
 
     Derivatives through it, forward and reverse, are those of the flow, with its jump at
     each crossing and capture (the saltation matrix).
@@ -163,7 +170,7 @@ class ExactKinks(AbstractSolver):
     ) -> tuple[Any, Scalar]:
         """The gates as they are at the start, none frozen."""
         if not flow.point(state.position).has_kinks:
-            return self.steps.init(flow, state, dt0)
+            return self._where_smooth.init(flow, state, dt0)
         gates = live_gates(flow, state.position)
         x = flow.problem.data.x
         lines = lines_of(flow.point(state.position), x)
@@ -176,6 +183,7 @@ class ExactKinks(AbstractSolver):
             dt0 = self.steps.first_size(flow, state, first.velocity)
         dt0 = jax.lax.stop_gradient(dt0)
         controller = self.steps.start_controller(flow, state, dt0)
+        tsit5 = isinstance(self.steps.method, dfx.Tsit5)
         start = _KinkState(
             controller,
             gates,
@@ -187,8 +195,16 @@ class ExactKinks(AbstractSolver):
             decided=none,
             undecided=none,
             stranded=none,
+            stiffness=not_stiff(state.position, dt0) if tsit5 else None,
         )
         return start, dt0
+
+    @property
+    def _where_smooth(self) -> Adaptive | Stabilised:
+        """The solver of networks without kinks."""
+        if not isinstance(self.steps.method, dfx.Tsit5):
+            return self.steps
+        return Stabilised(self.steps.rtol, self.steps.atol).with_scan_kind(self.loop_kind)
 
     def follows_kinks(self, net: AbstractNet) -> bool:
         """Whether the network has kinks."""
@@ -225,7 +241,7 @@ class ExactKinks(AbstractSolver):
         """A step under fixed gates, and what the kinks that it meets make of it."""
         net = flow.point(state.position)
         if not net.has_kinks:
-            return self.steps.step(flow, state, size, solver_state)
+            return self._where_smooth.step(flow, state, size, solver_state)
         before: _KinkState = solver_state
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
         jumps = self._jumps(flow, state.position, horizon, before)
@@ -234,13 +250,17 @@ class ExactKinks(AbstractSolver):
         small = _is_small(gates)
         verifying = self._verifies(flow, gates)
         places = places_among(_num_sites(gates), self.places)
-        allowance = self._allowance(flow, net, size, small, before)
 
         def around(position: Any) -> State:
             nu, exactly = before.motion.nu, jnp.zeros_like(size)
             near = motion(flow, position, gates, held, nu, exactly, solving=False)
             return near.velocity
 
+        stiffness, cost = self._stiffness(before, around, state.position)
+        if stiffness is not None:
+            stable = jnp.minimum(size, longest_stable(stiffness.radius))
+            size = jnp.where(stiffness.stiff, stable, size)
+        allowance = self._allowance(flow, net, size, small, before)
         longest = self.steps.longest_coast(flow, state, before.motion.velocity, around)
         coasting = (size <= longest) & ~any_of(gates.sliding)
         field = FixedGates(
@@ -253,9 +273,16 @@ class ExactKinks(AbstractSolver):
             allowance.gradient,
             slots_of(gates.sliding, places) if verifying else None,
         )
-        method: Any = self.steps.method
-        leg = explicit_step(method, field, state, before.motion, size)
-        verdict = self.steps.judge(flow, leg.error, state, leg.end, size, before.controller)
+        leg, error_order = self._leg(field, state, before.motion, size, stiffness)
+        verdict = self.steps.judge(
+            flow,
+            leg.error,
+            state,
+            leg.end,
+            size,
+            before.controller,
+            error_order=error_order,
+        )
         span = Span(
             flow,
             gates,
@@ -281,6 +308,9 @@ class ExactKinks(AbstractSolver):
         next_size = jnp.minimum(verdict.next_size, size * outcome.factor)
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
         accepted = verdict.accepted & outcome.accepted
+        if stiffness is not None:
+            went = jnp.where(accepted, outcome.size, 0.0)
+            stiffness, next_size = _changed(stiffness, leg, size, accepted, went, next_size)
         return Step(
             accepted=accepted,
             finite=verdict.finite,
@@ -291,12 +321,48 @@ class ExactKinks(AbstractSolver):
             next_size=jax.lax.stop_gradient(next_size),
             state=outcome.state,
             interpolation=kinked_path(leg, outcome),
-            solver_state=_after(before, gates, verdict, outcome, size, horizon),
-            num_field_evaluations=jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
+            solver_state=_after(before, gates, verdict, outcome, size, horizon, stiffness),
+            num_field_evaluations=cost
+            + jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
             changes=GateChanges(
                 before.gates.sliding, gates, outcome.gates, outcome.since, outcome.others
             ),
         )
+
+    def _stiffness(
+        self, before: "_KinkState", around: Callable[[Any], State], position: Any
+    ) -> tuple[Stiffness | None, Array]:
+        """Up to date, and at what cost; None for methods other than Tsit5."""
+        if before.stiffness is None:
+            return None, jnp.asarray(0, jnp.int32)
+        return before.stiffness.up_to_date(around, position)
+
+    def _leg(
+        self,
+        field: FixedGates,
+        start: State,
+        first: Motion,
+        size: Scalar,
+        stiffness: Stiffness | None,
+    ) -> tuple[Leg, Scalar | None]:
+        """The step under fixed gates by the method that runs, and the order of its error if
+        that is not the method's own."""
+        method: Any = self.steps.method
+        if stiffness is None:
+            return explicit_step(method, field, start, first, size), None
+
+        def by_tsit5() -> tuple[Leg, Scalar]:
+            leg = explicit_step(method, field, start, first, size)
+            output = of_tsit5(leg.interpolation, start, size)
+            leg = eqx.tree_at(lambda s: s.interpolation, leg, output)
+            return leg, jnp.full_like(size, method.order(None))
+
+        def by_chebyshev() -> tuple[Leg, Scalar]:
+            stages = stages_for(size, stiffness.radius)
+            leg = stabilised_step(field, start, first, size, stages, self.loop_kind)
+            return leg, jnp.full_like(size, ERROR_ORDER)
+
+        return jax.lax.cond(stiffness.stiff, by_chebyshev, by_tsit5)
 
     def _verifies(self, flow: AbstractFlow, gates: GateState) -> bool:
         """Whether it goes on in verified regimes alone."""
@@ -390,6 +456,33 @@ class _KinkState(eqx.Module):
     undecided: Mask
     # The sites left beyond their kinks
     stranded: Mask
+    # None for methods other than Tsit5
+    stiffness: Stiffness | None
+
+
+def _changed(
+    stiffness: Stiffness,
+    leg: Leg,
+    size: Scalar,
+    accepted: Bool[Array, ""],
+    went: Scalar,
+    next_size: Scalar,
+) -> tuple[Stiffness, Scalar]:
+    """Which method takes the next step, and the size of that.
+
+    One of Chebyshev grows in cost with its length, of which an event may leave a part: it
+    is at most four times as long as the last one went.
+    """
+    explicit: Any = leg.interpolation.explicit
+    farthest = jnp.maximum(_CHEBYSHEV_GROWTH * went, stiffness.shortest)
+    by_chebyshev = jnp.where(accepted, jnp.minimum(next_size, farthest), next_size)
+    next_size = jnp.where(stiffness.stiff, by_chebyshev, next_size)
+    after = jax.lax.cond(
+        stiffness.stiff,
+        lambda: stiffness.after_chebyshev(accepted, next_size),
+        lambda: stiffness.after_tsit5(explicit.k.position, size, accepted, went),
+    )
+    return after, next_size
 
 
 def _after(
@@ -399,6 +492,7 @@ def _after(
     outcome: Outcome,
     size: Scalar,
     horizon: Scalar,
+    stiffness: Stiffness | None,
 ) -> _KinkState:
     """The solver's state after an attempt."""
 
@@ -444,6 +538,7 @@ def _after(
         decided=through_instant(outcome.crossed, before.decided),
         undecided=through_instant(again, before.undecided),
         stranded=stranded,
+        stiffness=stiffness,
     )
 
 
