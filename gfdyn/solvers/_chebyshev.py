@@ -68,7 +68,7 @@ def chebyshev_step(
 
     `field(position, elapsed)` is the velocity at a position so far into the step.
     """
-    shifted = _Shifted(stages.astype(size.dtype))
+    shifted = _DampedPolynomial(stages.astype(size.dtype))
     zero = jnp.zeros_like(size)
 
     def combine(weights: tuple[Scalar, ...], y0: Any, ys: Any, fs: Any) -> Any:
@@ -106,7 +106,7 @@ def chebyshev_step(
     return end
 
 
-class _Shifted(eqx.Module):
+class _DampedPolynomial(eqx.Module):
     """T_s(w₀ + w₁ z), whose w₀ > 1 damps, and whose w₁ gives it the right slopes at 0."""
 
     origin: Scalar
@@ -134,7 +134,7 @@ class _Recurrence(eqx.Module):
     a_before: Scalar
 
     @classmethod
-    def first(cls, shifted: _Shifted) -> "_Recurrence":
+    def first(cls, shifted: _DampedPolynomial) -> "_Recurrence":
         """At j = 1."""
         w = shifted.origin
         one, zero = jnp.ones_like(w), jnp.zeros_like(w)
@@ -148,7 +148,7 @@ class _Recurrence(eqx.Module):
             zero,
         )
 
-    def next(self, shifted: _Shifted) -> "_Recurrence":
+    def next(self, shifted: _DampedPolynomial) -> "_Recurrence":
         """From j to j + 1."""
         w = shifted.origin
         value = 2 * w * self.values[0] - self.values[1]
@@ -168,7 +168,7 @@ class _Recurrence(eqx.Module):
             a,
         )
 
-    def weights(self, shifted: _Shifted) -> tuple[Scalar, ...]:
+    def weights(self, shifted: _DampedPolynomial) -> tuple[Scalar, ...]:
         """Of Y_0, Y_{j−1}, Y_{j−2}, h F_{j−1} and h F_0 in Y_j."""
         b, before, two_before = self.b[0], self.b[1], self.b[2]
         mu = 2 * b * shifted.origin / before
