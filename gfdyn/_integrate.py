@@ -124,18 +124,25 @@ def _attempt(task: Task, p: Progress) -> Progress:
     time = jnp.where(last, task.t1, p.time + step.size)
     # Time may stand still for an event that follows at once upon another.
     stalled = (p.time + size) <= p.time
-    # A step in which a condition is met is taken again, up to there.
-    until_stop = first_stop(task, p, step)
-    overshoots = until_stop < step.size
-    accepted = step.accepted & ~stalled & ~overshoots
+    accepted = step.accepted & ~stalled
     rate = _time_rate(task.flow, p, step, step.size)
     # The saves are buffers, which stay out of branches.
     rest = eqx.tree_at(lambda q: (q.saves, q.solver_state), p, (None, None))
+    still = eqx.tree_at(lambda q: q.size, rest, jnp.full_like(size, jnp.inf))
     moved = jax.lax.cond(
-        accepted,
-        lambda: _accept(task, rest, step, time, rate),
-        lambda: eqx.tree_at(lambda q: q.size, rest, jnp.full_like(size, jnp.inf)),
+        accepted, lambda: _accept(task, rest, step, time, rate), lambda: still
     )
+    # A step in which a condition is met is taken again, up to there.
+    until_stop = first_stop(task, p, step, moved.met >= 0)
+    overshoots = until_stop < step.size
+    accepted &= ~overshoots
+    solver_state = step.solver_state
+    if task.stop:
+        moved, solver_state = jax.tree.map(
+            functools.partial(jnp.where, overshoots),
+            (still, p.solver_state),
+            (moved, solver_state),
+        )
     saves = _save(task, p, step, rate, accepted, moved)
     counters = Counters(
         p.counters.accepted + accepted.astype(jnp.int32),
@@ -161,11 +168,6 @@ def _attempt(task: Task, p: Progress) -> Progress:
     )
     next_size = jnp.where(overshoots, until_stop, jnp.minimum(step.next_size, moved.size))
     next_size = jax.lax.stop_gradient(next_size)
-    solver_state = step.solver_state
-    if task.stop:
-        solver_state = jax.tree.map(
-            functools.partial(jnp.where, overshoots), p.solver_state, solver_state
-        )
     return eqx.tree_at(
         lambda q: (
             q.size,

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool
 
 from ._task import Count, Progress, Scalar, Task
 from .flows import State
+from .kinks import constant
 from .solvers import Step
 from .stopping import Observation
 
@@ -26,9 +27,9 @@ def check_stops(
     return tuple(memories), met
 
 
-def first_stop(task: Task, p: Progress, step: Step) -> Scalar:
-    """How far into an accepted step a condition without memory is first met: the step's
-    size, unless that is before its end.
+def first_stop(task: Task, p: Progress, step: Step, met: Bool[Array, ""]) -> Scalar:
+    """How far into a step at whose end conditions are met one without memory first is: the
+    step's size, unless that is before its end.
 
     On dense output, by bisection to the tolerance, so that of a condition that is met more
     than once in a step any of these times may be taken. What holds where the solve starts
@@ -37,7 +38,7 @@ def first_stop(task: Task, p: Progress, step: Step) -> Scalar:
     if not any(memory is None for memory in p.stop_memories):
         return step.size
     # The time of a stop has no derivative.
-    task, p, step = _without_derivatives((task, p, step))
+    task, p, step, met = constant((task, p, step, met))
     size = step.size
     shortest = jnp.maximum(task.solver.tolerance * size, 2 * jnp.spacing(jnp.abs(p.time)))
     shortest = shortest.astype(size.dtype)
@@ -51,9 +52,12 @@ def first_stop(task: Task, p: Progress, step: Step) -> Scalar:
         met = is_met(middle)
         return jnp.where(met, before, middle), jnp.where(met, middle, after)
 
-    sought = step.accepted & is_met(size)
-    sought &= (p.counters.accepted > 0) | ~is_met(jnp.zeros_like(size))
-    start = jnp.where(sought, 0.0, size)
+    held_before = jax.lax.cond(
+        met & (p.counters.accepted == 0),
+        lambda: is_met(jnp.zeros_like(size)),
+        lambda: jnp.asarray(False),
+    )
+    start = jnp.where(met & ~held_before, 0.0, size)
     _, time = jax.lax.while_loop(
         lambda bracket: bracket[1] - bracket[0] > shortest, halve, (start, size)
     )
@@ -89,8 +93,3 @@ def _observe(
         fall_rate=(p.ledger.risk - risk) / size,
         slope=jnp.sqrt(fall / size),
     )
-
-
-def _without_derivatives(tree: Any) -> Any:
-    numbers, rest = eqx.partition(tree, eqx.is_inexact_array)
-    return eqx.combine(jax.lax.stop_gradient(numbers), rest)

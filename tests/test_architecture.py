@@ -92,6 +92,7 @@ ORDER = (
     "solvers._sign_limits",
     "solvers._sign_switches",
     "solvers._runge_kutta",
+    "solvers._legs",
     "solvers._first_time",
     "solvers._span",
     "solvers._settle",

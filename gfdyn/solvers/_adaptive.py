@@ -175,7 +175,6 @@ class Adaptive(AbstractSolver):
         return Step(
             accepted=verdict.accepted,
             finite=verdict.finite,
-            converged=jnp.asarray(True),
             size=size,
             next_size=verdict.next_size,
             state=end,
@@ -197,7 +196,7 @@ class Adaptive(AbstractSolver):
         """The state of the step size controller before the first step."""
         unit = jnp.ones_like(dt0)
         _, sizes = self._controller.init(
-            _TERM, 0.0 * dt0, dt0, unit, dt0, None, _no_field, self._error_order
+            _TERM, 0.0 * dt0, dt0, unit, dt0, None, _no_field, self.error_order
         )
         energy = jnp.abs(flow.energy(jax.lax.stop_gradient(state.position)))
         return ControllerState(sizes, jax.lax.stop_gradient(energy))
@@ -216,7 +215,7 @@ class Adaptive(AbstractSolver):
         """Whether a step is accepted, and the size of the next one, from its error, of an
         order that is the method's if None."""
         if error_order is None:
-            error_order = self._error_order
+            error_order = self.error_order
         zero = jnp.zeros_like(size)
         ratio = self.error_ratio(flow, error.position, start.position, end.position)
         dissipation = self._dissipation_error(error, end, controller.energy)
@@ -250,7 +249,8 @@ class Adaptive(AbstractSolver):
         )
 
     @property
-    def _error_order(self) -> float:
+    def error_order(self) -> float:
+        """The order of the method's error estimate in the size of a step."""
         order = self.method.error_order(_TERM)
         if order is None:
             raise ValueError(

@@ -1,6 +1,5 @@
 """The exact flow: kinks corrected for all at once, or located one by one."""
 
-from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -34,10 +33,9 @@ from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive, ControllerState, Verdict
 from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Scalar, Step
-from ._chebyshev import ERROR_ORDER, longest_stable, stages_for
-from ._dense_output import of_tsit5
+from ._legs import after_leg, before_leg, leg_of
 from ._located import to_first_event
-from ._runge_kutta import FixedGates, Leg, explicit_step, stabilised_step
+from ._runge_kutta import FixedGates
 from ._span import Allowance, Outcome, Span, kinked_path
 from ._stabilised import Stabilised
 from ._stiffness import Stiffness, not_stiff
@@ -57,8 +55,6 @@ _INSTANT = 1e-5
 # In networks with so few gates the multipliers of those that slide are solved for at each
 # stage, and kinks located where correcting for them is not accurate enough.
 _SMALL_NETWORK = 4096
-# How much longer a Chebyshev step may be than the last one went
-_CHEBYSHEV_GROWTH = 4.0
 
 
 class ExactKinks(AbstractSolver):
@@ -256,10 +252,7 @@ class ExactKinks(AbstractSolver):
             near = motion(flow, position, gates, held, nu, exactly, solving=False)
             return near.velocity
 
-        stiffness, cost = self._stiffness(before, around, state.position)
-        if stiffness is not None:
-            stable = jnp.minimum(size, longest_stable(stiffness.radius))
-            size = jnp.where(stiffness.stiff, stable, size)
+        stiffness, size, cost = before_leg(before.stiffness, around, state.position, size)
         allowance = self._allowance(flow, net, size, small, before)
         longest = self.steps.longest_coast(flow, state, before.motion.velocity, around)
         coasting = (size <= longest) & ~any_of(gates.sliding)
@@ -273,7 +266,9 @@ class ExactKinks(AbstractSolver):
             allowance.gradient,
             slots_of(gates.sliding, places) if verifying else None,
         )
-        leg, error_order = self._leg(field, state, before.motion, size, stiffness)
+        leg, error_order = leg_of(
+            self.steps, field, state, before.motion, size, stiffness, self.loop_kind
+        )
         verdict = self.steps.judge(
             flow,
             leg.error,
@@ -308,9 +303,9 @@ class ExactKinks(AbstractSolver):
         next_size = jnp.minimum(verdict.next_size, size * outcome.factor)
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
         accepted = verdict.accepted & outcome.accepted
-        if stiffness is not None:
-            went = jnp.where(accepted, outcome.size, 0.0)
-            stiffness, next_size = _changed(stiffness, leg, size, accepted, went, next_size)
+        stiffness, next_size = after_leg(
+            stiffness, leg, size, accepted, outcome.size, next_size
+        )
         return Step(
             accepted=accepted,
             finite=verdict.finite,
@@ -328,41 +323,6 @@ class ExactKinks(AbstractSolver):
                 before.gates.sliding, gates, outcome.gates, outcome.since, outcome.others
             ),
         )
-
-    def _stiffness(
-        self, before: "_KinkState", around: Callable[[Any], State], position: Any
-    ) -> tuple[Stiffness | None, Array]:
-        """Up to date, and at what cost; None for methods other than Tsit5."""
-        if before.stiffness is None:
-            return None, jnp.asarray(0, jnp.int32)
-        return before.stiffness.up_to_date(around, position)
-
-    def _leg(
-        self,
-        field: FixedGates,
-        start: State,
-        first: Motion,
-        size: Scalar,
-        stiffness: Stiffness | None,
-    ) -> tuple[Leg, Scalar | None]:
-        """The step under fixed gates by the method that runs, and the order of its error if
-        that is not the method's own."""
-        method: Any = self.steps.method
-        if stiffness is None:
-            return explicit_step(method, field, start, first, size), None
-
-        def by_tsit5() -> tuple[Leg, Scalar]:
-            leg = explicit_step(method, field, start, first, size)
-            output = of_tsit5(leg.interpolation, start, size)
-            leg = eqx.tree_at(lambda s: s.interpolation, leg, output)
-            return leg, jnp.full_like(size, method.order(None))
-
-        def by_chebyshev() -> tuple[Leg, Scalar]:
-            stages = stages_for(size, stiffness.radius)
-            leg = stabilised_step(field, start, first, size, stages, self.loop_kind)
-            return leg, jnp.full_like(size, ERROR_ORDER)
-
-        return jax.lax.cond(stiffness.stiff, by_chebyshev, by_tsit5)
 
     def _verifies(self, flow: AbstractFlow, gates: GateState) -> bool:
         """Whether it goes on in verified regimes alone."""
@@ -458,31 +418,6 @@ class _KinkState(eqx.Module):
     stranded: Mask
     # None for methods other than Tsit5
     stiffness: Stiffness | None
-
-
-def _changed(
-    stiffness: Stiffness,
-    leg: Leg,
-    size: Scalar,
-    accepted: Bool[Array, ""],
-    went: Scalar,
-    next_size: Scalar,
-) -> tuple[Stiffness, Scalar]:
-    """Which method takes the next step, and the size of that.
-
-    One of Chebyshev grows in cost with its length, of which an event may leave a part: it
-    is at most four times as long as the last one went.
-    """
-    explicit: Any = leg.interpolation.explicit
-    farthest = jnp.maximum(_CHEBYSHEV_GROWTH * went, stiffness.shortest)
-    by_chebyshev = jnp.where(accepted, jnp.minimum(next_size, farthest), next_size)
-    next_size = jnp.where(stiffness.stiff, by_chebyshev, next_size)
-    after = jax.lax.cond(
-        stiffness.stiff,
-        lambda: stiffness.after_chebyshev(accepted, next_size),
-        lambda: stiffness.after_tsit5(explicit.k.position, size, accepted, went),
-    )
-    return after, next_size
 
 
 def _after(

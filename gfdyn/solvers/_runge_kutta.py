@@ -17,8 +17,6 @@ from ..flows import AbstractFlow, State
 from ..kinks import GateState, Mask, Motion, Sites, Slots, motion, motion_along, per_layer
 from ._adaptive import held_while
 from ._base import Scalar
-from ._chebyshev import Count, chebyshev_step, error_of
-from ._dense_output import of_ends
 
 
 class Leg(eqx.Module):
@@ -117,30 +115,6 @@ def explicit_step(
         t0=jnp.zeros_like(size), t1=size, y0=start, y1=end, k=ks
     )
     return Leg(end, error, interpolation, last, cost + evaluations)
-
-
-def stabilised_step(
-    field: FixedGates, start: State, first: Motion, size: Scalar, stages: Count, kind: str
-) -> Leg:
-    """A Chebyshev step of so many stages from a state where the motion is known."""
-
-    def motion_at(position: Any, elapsed: Scalar) -> Motion:
-        guess = per_layer(lambda n, rate: n + elapsed * rate, first.nu, field.nu_rate)
-        return field.motion(position, guess)
-
-    def velocity(position: Any, elapsed: Scalar) -> State:
-        return motion_at(position, elapsed).velocity
-
-    end = chebyshev_step(velocity, start, first.velocity, size, stages, kind)
-    last = motion_at(end.position, size)
-    velocities = (first.velocity, last.velocity)
-    return Leg(
-        end,
-        error_of(start, end, *velocities, size),
-        of_ends(start, end, *velocities, size),
-        last,
-        stages.astype(size.dtype),
-    )
 
 
 def _combine(start: State, weights: Array, ks: State) -> State:

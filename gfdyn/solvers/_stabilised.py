@@ -5,13 +5,12 @@ from typing import Any
 import diffrax as dfx
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from ..flows import AbstractFlow, State
 from ..nets import AbstractNet
 from ._adaptive import Adaptive
 from ._base import AbstractSolver, Scalar, Step
-from ._chebyshev import ERROR_ORDER, chebyshev_step, error_of, longest_stable, stages_for
+from ._chebyshev import ERROR_ORDER, chebyshev_step, error_of
 from ._dense_output import of_ends, of_tsit5
 from ._stiffness import Stiffness, not_stiff
 
@@ -125,9 +124,8 @@ class Stabilised(AbstractSolver):
         stiffness: Stiffness,
     ) -> Step:
         """A step of as many stages as its stability takes."""
-        size = jnp.minimum(size, longest_stable(stiffness.radius))
-        # Under `jax.vmap` lanes of Tsit5 come here too, and go through no stage.
-        stages = jnp.where(stiffness.stiff, stages_for(size, stiffness.radius), 1)
+        size = stiffness.within_stability(size)
+        stages = stiffness.stages(size)
         end = chebyshev_step(
             lambda position, _: flow.velocity(position),
             state,
@@ -146,7 +144,6 @@ class Stabilised(AbstractSolver):
         return Step(
             accepted=verdict.accepted,
             finite=verdict.finite,
-            converged=jnp.asarray(True),
             size=size,
             next_size=verdict.next_size,
             state=end,

@@ -12,8 +12,9 @@ from jaxtyping import Array, Bool
 
 from ..flows import State
 from ..kinks import constant
+from ..nets import norm
 from ._base import Scalar
-from ._chebyshev import Count
+from ._chebyshev import Count, longest_stable, stages_for
 
 
 # Tsit5 is stable up to size · radius = 3.3: near that, stability limits a step, and not
@@ -54,16 +55,39 @@ class Stiffness(eqx.Module):
         """The shortest step that is worth its while by Chebyshev."""
         return _WORTHWHILE / jnp.where(self.radius > 0, self.radius, 1.0)
 
+    def within_stability(self, size: Scalar) -> Scalar:
+        """A size that the next step may have."""
+        longest = jnp.minimum(size, longest_stable(self.radius))
+        return jnp.where(self.stiff, longest, size)
+
+    def stages(self, size: Scalar) -> Count:
+        """How many stages a step by Chebyshev takes.
+
+        Under `jax.vmap` lanes of Tsit5 come there too, and go through no stage.
+        """
+        return jnp.where(self.stiff, stages_for(size, self.radius), 1)
+
     def up_to_date(
         self, velocity: Callable[[Any], State], position: Any
     ) -> tuple["Stiffness", Count]:
-        """With the spectral radius of the velocity, by power iteration on differences, if
-        it is old and needed; and in how many field evaluations."""
+        """With the spectral radius of the velocity, if it is old and needed; and in how
+        many field evaluations."""
         old = self.stiff & (self.age >= _ESTIMATE_EVERY)
+        none = jnp.asarray(0, jnp.int32)
+        found, count = jax.lax.cond(
+            old, lambda: self._estimated(velocity, position, old), lambda: (self, none)
+        )
+        return constant(found), count
+
+    def _estimated(
+        self, velocity: Callable[[Any], State], position: Any, needed: Bool[Array, ""]
+    ) -> tuple["Stiffness", Count]:
+        """By power iteration on differences; in no iteration where it is not needed, as in
+        some lanes under `jax.vmap`."""
         here = constant(position)
         base = velocity(here).position
         fraction = jnp.sqrt(jnp.finfo(self.radius_found.dtype).eps)
-        distance = fraction * jnp.maximum(_norm(here), fraction)
+        distance = fraction * jnp.maximum(norm(here), fraction)
 
         def image(direction: Any) -> Any:
             beside = jax.tree.map(lambda p, d: p + distance * d, here, direction)
@@ -73,30 +97,22 @@ class Stiffness(eqx.Module):
         def iterate(carry: Any) -> Any:
             _, radius, direction, count = carry
             new = image(direction)
-            return radius, _norm(new), _unit(new), count + 1
+            return radius, norm(new), _unit(new), count + 1
 
         def unfinished(carry: Any) -> Bool[Array, ""]:
             before, radius, _, count = carry
             close = jnp.abs(radius - before) <= _PRECISION * radius
-            return old & (count < _MOST_ITERATIONS) & ~(close & (count > 1))
+            return needed & (count < _MOST_ITERATIONS) & ~(close & (count > 1))
 
-        known = _norm(self.eigenvector) > 0
+        known = norm(self.eigenvector) > 0
         start = jax.tree.map(
             lambda a, b: jnp.where(known, a, b), self.eigenvector, _anywhere(here)
         )
         zero, none = jnp.zeros_like(self.radius_found), jnp.asarray(0, jnp.int32)
         carry = constant((zero, zero, _unit(start), none))
         _, radius, direction, count = jax.lax.while_loop(unfinished, iterate, carry)
-        found = Stiffness(
-            self.limited,
-            self.patience,
-            jnp.where(old, radius, self.radius_found),
-            jax.tree.map(
-                lambda new, kept: jnp.where(old, new, kept), direction, self.eigenvector
-            ),
-            jnp.where(old, 0, self.age),
-        )
-        return constant(found), count
+        found = Stiffness(self.limited, self.patience, radius, direction, none)
+        return found, count
 
     def after_tsit5(
         self, stages: Any, size: Scalar, accepted: Bool[Array, ""], went: Scalar
@@ -143,18 +159,13 @@ def _radius_seen(stages: Any, size: Scalar) -> Scalar:
     def between(k: Array) -> Array:
         return jnp.tensordot(jnp.asarray(weights, k.dtype), k[:-1], axes=1)
 
-    apart = _norm(jax.tree.map(between, stages))
-    change = _norm(jax.tree.map(lambda k: k[-1] - k[-2], stages))
+    apart = norm(jax.tree.map(between, stages))
+    change = norm(jax.tree.map(lambda k: k[-1] - k[-2], stages))
     return jnp.where(apart > 0, change / jnp.where(apart > 0, apart * size, 1.0), 0.0)
 
 
-def _norm(tree: Any) -> Scalar:
-    squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)]
-    return jnp.sqrt(jnp.sum(jnp.stack(squares)))
-
-
 def _unit(tree: Any) -> Any:
-    length = _norm(tree)
+    length = norm(tree)
     factor = 1 / jnp.where(length > 0, length, 1.0)
     return jax.tree.map(lambda leaf: factor * leaf, tree)
 
