@@ -194,6 +194,9 @@ class TestTransformations:
         np.testing.assert_allclose(jax.grad(end)(1.0), wanted, rtol=1e-5)
         forward = jax.jvp(lambda s: end(s, "forward"), (1.0,), (1.0,))[1]
         np.testing.assert_allclose(forward, wanted, rtol=1e-5)
+        # Lanes come into both methods.
+        lanes = jax.vmap(jax.grad(end))(jnp.asarray([1.0, 0.5]))
+        np.testing.assert_allclose(lanes[0], wanted, rtol=1e-5)
 
     def test_lanes_are_as_each_alone(self):
         problem, net = modes([4.0, 0.3], scale=0.05)

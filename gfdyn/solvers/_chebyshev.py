@@ -68,7 +68,8 @@ def chebyshev_step(
 
     `field(position, elapsed)` is the velocity at a position so far into the step.
     """
-    shifted = _DampedPolynomial(stages.astype(size.dtype))
+    # Defined from two stages on; lanes that go through none must stay finite all the same.
+    shifted = _DampedPolynomial(jnp.maximum(stages, 2).astype(size.dtype))
     zero = jnp.zeros_like(size)
 
     def combine(weights: tuple[Scalar, ...], y0: Any, ys: Any, fs: Any) -> Any:
