@@ -72,39 +72,41 @@ def chebyshev_step(
     shifted = _DampedPolynomial(jnp.maximum(stages, 2).astype(size.dtype))
     zero = jnp.zeros_like(size)
 
-    def combine(weights: tuple[Scalar, ...], y0: Any, ys: Any, fs: Any) -> Any:
-        """Stage j from Y_0, (Y_{j−1}, Y_{j−2}) and (F_{j−1}, F_0)."""
-        one, two, three, four, five = weights
+    def combine(weights: tuple[Scalar, ...], moves: Any, fs: Any) -> Any:
+        """Y_j − Y_0 from those of stages (j − 1, j − 2) and from (F_{j−1}, F_0)."""
+        mu, nu, speed, offset = weights
         return jax.tree.map(
-            lambda y0, y1, y2, f1, f0: (
-                one * y0 + two * y1 + three * y2 + size * (four * f1 + five * f0)
-            ),
-            y0,
-            *ys,
+            lambda d1, d2, f1, f0: mu * d1 + nu * d2 + size * (speed * f1 + offset * f0),
+            *moves,
             *fs,
         )
 
+    def moved(by: State) -> State:
+        return jax.tree.map(jnp.add, start, by)
+
     def stage(carry: Any) -> Any:
-        j, ys, times, recurrence = carry
+        j, moves, times, recurrence = carry
         recurrence = recurrence.next(shifted)
         weights = recurrence.weights(shifted)
-        y = combine(weights, start, ys, (field(ys[0].position, times[0]), first))
+        velocity = field(moved(moves[0]).position, times[0])
+        move = combine(weights, moves, (velocity, first))
         unit = jnp.ones_like(size)
-        time = combine(weights, zero, times, (unit, unit))
-        return j + 1, (y, ys[0]), (time, times[0]), recurrence
+        time = combine(weights, times, (unit, unit))
+        return j + 1, (move, moves[0]), (time, times[0]), recurrence
 
     beginning = _Recurrence.first(shifted)
     elapsed = size * shifted.scale / shifted.origin
-    one = jax.tree.map(lambda y0, f0: y0 + elapsed * f0, start, first)
-    carry = (jnp.asarray(2, jnp.int32), (one, start), (elapsed, zero), beginning)
-    _, (end, _), _, _ = eqxi.while_loop(
+    one = jax.tree.map(lambda f0: elapsed * f0, first)
+    none = jax.tree.map(jnp.zeros_like, start)
+    carry = (jnp.asarray(2, jnp.int32), (one, none), (elapsed, zero), beginning)
+    _, (move, _), _, _ = eqxi.while_loop(
         lambda carry: carry[0] <= stages,
         stage,
         carry,
         max_steps=MOST_STAGES,
         kind=loop_kind,  # pyright: ignore[reportArgumentType]
     )
-    return end
+    return moved(move)
 
 
 class _DampedPolynomial(eqx.Module):
@@ -170,9 +172,13 @@ class _Recurrence(eqx.Module):
         )
 
     def weights(self, shifted: _DampedPolynomial) -> tuple[Scalar, ...]:
-        """Of Y_0, Y_{j−1}, Y_{j−2}, h F_{j−1} and h F_0 in Y_j."""
+        """Of Y_{j−1} − Y_0, Y_{j−2} − Y_0, h F_{j−1} and h F_0 in Y_j − Y_0.
+
+        In Y_j itself rounding would add up to s² times the precision of Y_0, also where
+        nothing moves.
+        """
         b, before, two_before = self.b[0], self.b[1], self.b[2]
         mu = 2 * b * shifted.origin / before
         nu = -b / two_before
         speed = 2 * b * shifted.scale / before
-        return 1 - mu - nu, mu, nu, speed, -self.a_before * speed
+        return mu, nu, speed, -self.a_before * speed
