@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._atomic import remove_orphans, replace_atomically
+from ._atomic import remove_orphans
+from ._netcdf import write_netcdf
 from ._serialise import decode, encode
 
 
@@ -38,13 +39,8 @@ def write_file(
         },
         attrs={"format": _FORMAT, "fields": tree, "checksum": _checksum(tree, arrays)},
     )
-
-    def write(temporary: Path) -> None:
-        dataset.to_netcdf(temporary, engine="h5netcdf")
-        state.to_netcdf(temporary, engine="h5netcdf", group=_STATE, mode="a")
-
     remove_orphans(Path(path).parent)
-    replace_atomically(path, write)
+    write_netcdf(path, {"/": dataset, _STATE: state})
 
 
 def read_file(path: str | os.PathLike, make: Callable[..., Any]) -> Any:

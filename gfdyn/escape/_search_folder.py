@@ -10,7 +10,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._atomic import replace_atomically
+from .._netcdf import write_netcdf
 from .._serialise import decode, encode
 from ._convergence import Found
 
@@ -86,8 +86,7 @@ class SearchFolder(eqx.Module):
             },
         )
         self.path.mkdir(parents=True, exist_ok=True)
-        file = self._file(first, first + len(batch.rows))
-        replace_atomically(file, lambda path: stored.to_netcdf(path, engine="h5netcdf"))
+        write_netcdf(self._file(first, first + len(batch.rows)), {"/": stored})
 
     def _file(self, first: int, last: int) -> Path:
         return self.path / f"starts_{first:06d}_{last:06d}.nc"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from .._atomic import replace_atomically
+from .._netcdf import write_netcdf
 from ._collect import collect, status
 from ._page import report
 from ._run import run
@@ -107,7 +107,7 @@ def run_sweep(command: Sweep) -> int:
         return 0
     found = collect(action.out)
     file = action.file or action.out / "collected.nc"
-    replace_atomically(file, lambda path: found.to_netcdf(path, engine="h5netcdf"))
+    write_netcdf(file, {"/": found})
     print(f"{file}\n{found}")
     return 0
 
