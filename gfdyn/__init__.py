@@ -62,6 +62,7 @@ from ._continuation import concatenate as concatenate
 from ._descent import DescentState as DescentState, descend as descend
 from ._distance import Distance as Distance, distance as distance
 from ._kinks import Kinks as Kinks
+from ._load import load as load
 from ._problem import Problem as Problem
 from ._rates import NormScaledRate as NormScaledRate, SteppedRate as SteppedRate
 from ._results import RESULTS as RESULTS
@@ -70,7 +71,6 @@ from ._solve import solve as solve
 from ._trajectory import (
     SolveError as SolveError,
     Trajectory as Trajectory,
-    load as load,
 )
 from .data import Dataset as Dataset
 from .flows import EscapeFlow as EscapeFlow, GradientFlow as GradientFlow

@@ -27,11 +27,11 @@ def write_netcdf(path: str | os.PathLike, groups: Mapping[str, "xr.Dataset"]) ->
 
 def _content(groups: Mapping[str, "xr.Dataset"]) -> memoryview:
     import h5netcdf
-    import xarray as xr
+    from xarray.backends import H5NetCDFStore
 
     buffer = io.BytesIO()
     with h5netcdf.File(buffer, "w") as file:
         for name, dataset in groups.items():
             group: Any = file if name == "/" else file.create_group(name)
-            dataset.dump_to_store(xr.backends.H5NetCDFStore(group))
+            dataset.dump_to_store(H5NetCDFStore(group))
     return buffer.getbuffer()

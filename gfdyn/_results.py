@@ -113,7 +113,7 @@ def choose(condition: Bool[Array, ""], a: Any, b: Any) -> Any:
 
 def name_of(result: Any) -> str:
     """The name of a concrete result."""
-    return next(name for name in _NAMES if bool(result == result_named(name)))
+    return next(name for name in NAMES if bool(result == result_named(name)))
 
 
 def result_named(name: str) -> Any:
@@ -121,7 +121,7 @@ def result_named(name: str) -> Any:
     return getattr(RESULTS, name)
 
 
-_NAMES = (
+NAMES = (
     "successful",
     "stopped",
     "max_steps_reached",

@@ -57,7 +57,7 @@ class SearchFolder(eqx.Module):
         _check_same(file, settings, self.settings)
         try:
             arrays = {str(name): values.values for name, values in stored.items()}
-            fields = decode(json.loads(stored.attrs["fields"]), arrays)
+            fields = decode(json.loads(stored.attrs["fields"]), arrays, "fields")
             found = tuple(Found(**each) for each in fields["found"])
         except Exception as error:
             raise _unreadable(file, error) from error

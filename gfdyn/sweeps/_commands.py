@@ -105,9 +105,12 @@ def run_sweep(command: Sweep) -> int:
     if isinstance(action, SweepStatus):
         print(status(action.out))
         return 0
+    import xarray as xr
+
     found = collect(action.out)
     file = action.file or action.out / "collected.nc"
-    write_netcdf(file, {"/": found})
+    nodes = {"/": found} if isinstance(found, xr.Dataset) else found.to_dict()
+    write_netcdf(file, nodes)
     print(f"{file}\n{found}")
     return 0
 
