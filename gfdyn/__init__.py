@@ -66,6 +66,7 @@ from ._load import load as load
 from ._problem import Problem as Problem
 from ._rates import NormScaledRate as NormScaledRate, SteppedRate as SteppedRate
 from ._results import RESULTS as RESULTS
+from ._room import program_limit as program_limit
 from ._saving import AcceptedSteps as AcceptedSteps
 from ._solve import solve as solve
 from ._trajectory import (

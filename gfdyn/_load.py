@@ -8,16 +8,17 @@ import jax
 import numpy as np
 
 from ._begin import SolveState
+from ._certificate import open_ledger
 from ._files import read_file
 from ._kinks import Kinks
-from ._results import RESULTS, is_ok
+from ._results import RESULTS, is_ok, name_of
 from ._schema import Axes, check_own_fields, refuse, without_axes
 from ._sgd import DescentState
 from ._trajectory import Trajectory
 from .flows import AbstractFlow
 
 
-# Counts that every trajectory has.
+# Counts that every trajectory has, and one that those of earlier versions lack.
 _STATS = (
     "num_steps",
     "num_rejected",
@@ -25,6 +26,18 @@ _STATS = (
     "num_crossings",
     "num_slides",
     "num_releases",
+)
+_OF_THE_PROCESS = "num_compilations"
+# What is not NaN of a solve that succeeded.
+_NUMBERS = (
+    "initial_risk",
+    "final_risk",
+    "initial_time",
+    "final_time",
+    "final_log_time",
+    "final_position",
+    "certificate",
+    "checkpoint",
 )
 # How far what is computed again may be off, on another device: relative to itself, and to
 # the risk at the start.
@@ -94,8 +107,8 @@ def _layout(tree: Any) -> Any:
 
 def _check_ranges(traj: Trajectory) -> None:
     """Raise on counts below 0, and on times that run backwards."""
-    if missing := [name for name in _STATS if name not in traj.stats]:
-        refuse("stats", traj.stats, f"{missing[0]} among them")
+    if set(traj.stats) - {_OF_THE_PROCESS} != set(_STATS):
+        refuse("stats", sorted(traj.stats), f"{', '.join(_STATS)}")
     for name, count in traj.stats.items():
         _check_range(f"stats.{name}", count, 0)
     _check_range("certificate.choices", traj.certificate.choices, 0)
@@ -130,12 +143,12 @@ def _check_result(traj: Trajectory, batch: Axes) -> None:
         refuse("result", result, f"an entry of gf.RESULTS of shape {batch}")
     if batch or not is_ok(result):
         return
+    if name_of(result) == "stopped" and int(traj.stop_index) < 0:
+        refuse("stop_index", int(traj.stop_index), "the condition that stopped it")
     written = ~np.isnan(np.asarray(traj.ts))
-    numbers: dict[str, Any] = {
-        name: getattr(traj, name)
-        for name in ("initial_risk", "final_risk", "final_time", "final_position")
-    }
-    numbers["positions"] = jax.tree.map(lambda rows: rows[written], traj.positions)
+    numbers: dict[str, Any] = {name: getattr(traj, name) for name in _NUMBERS}
+    for name in ("positions", "log_time"):
+        numbers[name] = jax.tree.map(lambda rows: rows[written], getattr(traj, name))
     for name, tree in numbers.items():
         for leaf in jax.tree.leaves(tree):
             if np.any(np.isnan(np.asarray(leaf))):
@@ -185,6 +198,10 @@ def _check_flow(traj: Trajectory, batch: Axes) -> None:
         risk, rate = at_end(traj.flow, traj.final_position)
     _check_close("final_risk", traj.final_risk, risk, traj.initial_risk)
     _check_checkpoint(traj, rate)
+    if isinstance(traj.checkpoint, SolveState | DescentState):
+        ledger = without_axes(traj.checkpoint.ledger, batch)
+        if _layout(ledger) != _layout(eqx.filter_eval_shape(open_ledger, flow, final)):
+            refuse("checkpoint.ledger", ledger, "that of such a flow")
 
 
 def _check_checkpoint(traj: Trajectory, rate: Any) -> None:

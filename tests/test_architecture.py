@@ -25,6 +25,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     "_cache",
     "_tracing",
+    "_room",
     "_lanczos",
     "_progress",
     "_keywords",
@@ -233,7 +234,6 @@ ORDER = (
     "sweeps._lanes",
     "sweeps._flow_runs",
     "sweeps._descent_runs",
-    "sweeps._programs",
     "sweeps._compute",
     "sweeps._manifest",
     "sweeps._worker",
