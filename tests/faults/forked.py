@@ -98,6 +98,10 @@ def can_mount() -> bool:
         return ends(process) and process.exitcode == 0
 
 
+def nothing() -> None:
+    """End at once."""
+
+
 def sweep(spec: sweeps.Spec, out: str | Path, folder: Path, mix: bool = False) -> None:
     """Run a sweep from a folder; what it says goes to said.txt there."""
     _settle(folder, "said.txt")

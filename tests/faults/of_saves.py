@@ -79,7 +79,7 @@ def killed(random: np.random.Generator, folder: Path) -> Outcome:
 def two_writers(random: np.random.Generator, folder: Path) -> Outcome:
     """Two processes write to it at once."""
     file = _begin(folder)
-    writers = [forked.start(forked.save_in_turn, folder, 8 + i) for i in range(2)]
+    writers = [forked.start(forked.save_in_turn, folder, 3 + i) for i in range(2)]
     ended = [forked.ends(writer) for writer in writers]
     if not all(ended):
         return Outcome.HANG
@@ -158,7 +158,7 @@ def no_such_place(random: np.random.Generator, folder: Path) -> Outcome:
 def clock_set_back(random: np.random.Generator, folder: Path) -> Outcome:
     """What is there, an orphan among it, is of a time that has yet to come."""
     file = _begin(folder)
-    ended = forked.start(int)
+    ended = forked.start(forked.nothing)
     forked.ends(ended)
     name = forked.temporary_of(ended, "run.nc")
     (folder / name).write_bytes(b"half of the new")
