@@ -120,7 +120,11 @@ def _check_ranges(traj: Trajectory) -> None:
     # Rows that were not reached are NaN, those of a batch or of a jitted solve.
     ts = np.asarray(traj.ts)
     reached = ~np.isnan(ts)
-    if np.any(np.diff(ts) < 0) or np.any(np.isinf(ts)) or np.any(np.diff(reached) > 0):
+    if (
+        np.any(np.diff(ts) < 0)
+        or np.any(np.isinf(ts))
+        or np.any(~reached[..., :-1] & reached[..., 1:])
+    ):
         refuse("ts", ts, "times, the earliest first,")
     data = traj.problem.data
     for name, numbers in (("x", data.x), ("y", data.y)):
