@@ -202,10 +202,24 @@ def _check_flow(traj: Trajectory, batch: Axes) -> None:
         risk, rate = at_end(traj.flow, traj.final_position)
     _check_close("final_risk", traj.final_risk, risk, traj.initial_risk)
     _check_checkpoint(traj, rate)
-    if isinstance(traj.checkpoint, SolveState | DescentState):
-        ledger = without_axes(traj.checkpoint.ledger, batch)
-        if _layout(ledger) != _layout(eqx.filter_eval_shape(open_ledger, flow, final)):
-            refuse("checkpoint.ledger", ledger, "that of such a flow")
+    if traj.checkpoint is not None:
+        ledger = eqx.filter_eval_shape(open_ledger, flow, final)
+        _check_layout(traj.checkpoint, ledger, final, batch)
+
+
+def _check_layout(
+    state: SolveState | DescentState, ledger: Any, position: Any, batch: Axes
+) -> None:
+    """Raise unless a state holds arrays as those of such a ledger and position."""
+    of_solve = isinstance(state, SolveState)
+    named = "state.position" if of_solve else "net"
+    for name, found, expected in (
+        ("ledger", state.ledger, ledger),
+        (named, state.state.position if of_solve else state.net, position),
+    ):
+        if _layout(without_axes(found, batch)) != _layout(expected):
+            shown = eqx.tree_pformat(expected, width=10**6)
+            refuse(f"checkpoint.{name}", found, f"one of the flow's, {shown:.80},")
 
 
 def _check_checkpoint(traj: Trajectory, rate: Any) -> None:

@@ -128,7 +128,8 @@ def _other_array(random: np.random.Generator, place: Place, arrays: Arrays) -> b
     floating = array.dtype.kind == "f"
     kind = random.integers(5)
     if kind == 0:
-        new = array.astype(np.float32 if floating else np.float64)
+        smaller = np.float16 if array.dtype == np.float32 else np.float32
+        new = array.astype(smaller if floating else np.float64)
     elif kind == 1:
         new = array[None]
     elif kind == 2 and array.ndim and array.size:
