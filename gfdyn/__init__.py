@@ -19,8 +19,8 @@ True
 Beside `gf.solve` there are `gf.descend`, gradient descent and SGD on the time axis of the
 flow; `gf.plot`; `traj.save` and `gf.load`; `traj.to_xarray`; `gf.solve(flow, traj, t1)`
 and `gf.concatenate`, which go on; and `gf.enable_cache`, which keeps compiled programs on
-disk, `gf.program_limit` in memory. JAX computes in float32 unless it is told otherwise first:
-`jax.config.update("jax_enable_x64", True)`.
+disk, and `gf.program_limit`, which says how many stay in memory. JAX computes in float32
+unless it is told otherwise first: `jax.config.update("jax_enable_x64", True)`.
 
 What to put in, and what to ask, is in rooms; `help(gf.nets)` lists all of one:
 

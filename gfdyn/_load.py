@@ -34,7 +34,6 @@ _NUMBERS = (
     "final_risk",
     "initial_time",
     "final_time",
-    "final_log_time",
     "final_position",
     "certificate",
     "checkpoint",
@@ -69,9 +68,10 @@ def _check(traj: Trajectory) -> None:
     rows = (*batch, *traj.ts.shape[len(batch) :])
     annotated = ("ts", "log_time", "log_interval", "initial_risk", "final_risk")
     annotated += ("final_time", "final_log_time", "initial_time", "stats", "stop_index")
-    plain = dict.fromkeys((*annotated, "records", "stop_names", "result"), ())
-    of_modules = ("flow", "final_position", "certificate", "kinks", "checkpoint")
-    check_own_fields(traj, "", {**plain, **dict.fromkeys(of_modules, batch)})
+    annotated += ("flow", "final_position", "certificate", "kinks", "checkpoint")
+    of_python = ("records", "stop_names", "result")
+    axes = {**dict.fromkeys(annotated, batch), **dict.fromkeys(of_python, ())}
+    check_own_fields(traj, "", axes)
     check_own_fields(traj, "", {"positions": rows})
     _check_shapes(traj, batch, rows)
     _check_ranges(traj)
@@ -117,11 +117,12 @@ def _check_ranges(traj: Trajectory) -> None:
         value = getattr(traj.certificate, name)
         if np.any(np.asarray(value) < 0):
             refuse(f"certificate.{name}", value, "0 or more")
-    # Rows that were not reached are NaN, those of a batch or of a jitted solve.
+    # Rows that were not reached are NaN, those of a batch or of a jitted solve. The time of
+    # a descent runs back where its optimizer goes uphill.
     ts = np.asarray(traj.ts)
     reached = ~np.isnan(ts)
     if (
-        np.any(np.diff(ts) < 0)
+        np.any(np.diff(ts) < 0 if not traj.is_descent else _is_off(ts, traj.log_time))
         or np.any(np.isinf(ts))
         or np.any(~reached[..., :-1] & reached[..., 1:])
     ):
@@ -130,6 +131,15 @@ def _check_ranges(traj: Trajectory) -> None:
     for name, numbers in (("x", data.x), ("y", data.y)):
         if not np.all(np.isfinite(numbers)):
             refuse(f"flow.problem.data.{name}", np.asarray(numbers), "a finite number")
+
+
+def _is_off(times: np.ndarray, logs: Any) -> np.ndarray:
+    """Which of the times do not have these logarithms."""
+    with np.errstate(all="ignore"):
+        expected, found = np.log(times), np.asarray(logs)
+        both = np.isfinite(expected) & np.isfinite(found)
+        off = np.abs(expected - found) > _ROUNDING
+    return np.where(both, off, np.isfinite(expected) != np.isfinite(found))
 
 
 def _check_range(name: str, values: Any, least: int, most: int | None = None) -> None:
@@ -151,8 +161,10 @@ def _check_result(traj: Trajectory, batch: Axes) -> None:
         refuse("stop_index", int(traj.stop_index), "the condition that stopped it")
     written = ~np.isnan(np.asarray(traj.ts))
     numbers: dict[str, Any] = {name: getattr(traj, name) for name in _NUMBERS}
-    for name in ("positions", "log_time"):
-        numbers[name] = jax.tree.map(lambda rows: rows[written], getattr(traj, name))
+    numbers["positions"] = jax.tree.map(lambda rows: rows[written], traj.positions)
+    if not traj.is_descent:
+        numbers["log_time"] = traj.log_time[written]
+        numbers["final_log_time"] = traj.final_log_time
     for name, tree in numbers.items():
         for leaf in jax.tree.leaves(tree):
             if np.any(np.isnan(np.asarray(leaf))):

@@ -14,12 +14,14 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
-from jaxtyping import AbstractArray, Array, jaxtyped
+from jaxtyping import AbstractArray, Array
 
 from ._results import RESULTS
 
 
 Axes = tuple[int, ...]
+# Of the dimensions that annotations name, in one module
+Sizes = dict[str, int]
 
 
 def check_fields(module: eqx.Module, name: str = "", axes: Axes = ()) -> None:
@@ -35,10 +37,10 @@ def check_fields(module: eqx.Module, name: str = "", axes: Axes = ()) -> None:
 
 def check_own_fields(module: eqx.Module, name: str, axes: dict[str, Axes]) -> None:
     """Raise unless the fields of a module are of their kinds, each with axes of its own."""
-    hints = _hints(type(module))
-    with jaxtyped("context"):
-        for field, before in axes.items():
-            _check(getattr(module, field), hints[field], _joined(name, field), before)
+    hints, sizes = _hints(type(module)), {}
+    for field, before in axes.items():
+        place = _joined(name, field)
+        _check(getattr(module, field), hints[field], place, before, sizes)
 
 
 def refuse(name: str, value: Any, expected: str) -> typing.NoReturn:
@@ -68,13 +70,13 @@ def _joined(name: str, field: str | int) -> str:
     return f"{name}.{field}" if name else str(field)
 
 
-def _check(value: Any, kind: Any, name: str, axes: Axes) -> None:
+def _check(value: Any, kind: Any, name: str, axes: Axes, sizes: Sizes) -> None:
     """Raise unless a value is of a kind, and so is all that it holds."""
-    if not _is(value, kind, axes):
+    if not _is(value, kind, axes, sizes):
         before = f" after axes {axes}" if axes and not isinstance(value, eqx.Module) else ""
         refuse(name, value, _described(kind) + before)
     if _is_union(kind):
-        kind = next(each for each in typing.get_args(kind) if _is(value, each, axes))
+        kind = next(each for each in typing.get_args(kind) if _is(value, each, axes, sizes))
     # Of what is inside a PyTree[...], nets among them, its leaves alone are annotated.
     if isinstance(value, RESULTS) or "PyTree" in str(kind):  # pyright: ignore
         return
@@ -83,10 +85,10 @@ def _check(value: Any, kind: Any, name: str, axes: Axes) -> None:
     elif isinstance(value, dict):
         inner = typing.get_args(kind)[1] if typing.get_origin(kind) is dict else Any
         for key, each in value.items():
-            _check(each, inner, _joined(name, key), axes)
+            _check(each, inner, _joined(name, key), axes, sizes)
     elif isinstance(value, tuple):
         for i, each in enumerate(value):
-            _check(each, _entry(kind, i), _joined(name, i), axes)
+            _check(each, _entry(kind, i), _joined(name, i), axes, sizes)
 
 
 def _is_union(kind: Any) -> bool:
@@ -101,7 +103,7 @@ def _entry(kind: Any, i: int) -> Any:
     return entries[0] if entries[-1] is Ellipsis else entries[i]
 
 
-def _is(value: Any, kind: Any, axes: Axes) -> bool:
+def _is(value: Any, kind: Any, axes: Axes, sizes: Sizes) -> bool:
     """Whether a value is of a kind; what it holds is looked at by itself."""
     origin = typing.get_origin(kind)
     if kind is Any:
@@ -109,7 +111,7 @@ def _is(value: Any, kind: Any, axes: Axes) -> bool:
     if kind is None or kind is types.NoneType:
         return value is None
     if _is_union(kind):
-        return any(_is(value, each, axes) for each in typing.get_args(kind))
+        return any(_is(value, each, axes, sizes) for each in typing.get_args(kind))
     if origin is Literal:
         return isinstance(value, str) and value in typing.get_args(kind)
     if origin is tuple:
@@ -124,17 +126,28 @@ def _is(value: Any, kind: Any, axes: Axes) -> bool:
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if inspect.isclass(kind) and issubclass(kind, AbstractArray):
-        return _is_array(value, kind, axes)
+        return _is_array(value, kind, axes, sizes)
     return isinstance(value, kind)
 
 
-def _is_array(value: Any, kind: Any, axes: Axes) -> bool:
-    """Whether it is an array of annotated dtype and shape, with the axes before those."""
+def _is_array(value: Any, kind: Any, axes: Axes, sizes: Sizes) -> bool:
+    """Whether it is an array of annotated dtype and shape, with the axes before those, of
+    dimensions as long as others of their names."""
     if not isinstance(value, jax.Array) or value.shape[: len(axes)] != axes:
         return False
-    if axes and "*" not in kind.dim_str:
-        kind = kind.dtype[Array, " ".join([*map(str, axes), kind.dim_str])]
-    return isinstance(value, kind)
+    named = kind.dim_str.removeprefix("*batch").split()
+    if "*" not in "".join(named):
+        kind = kind.dtype[Array, " ".join([*map(str, axes), *named])]
+    if not isinstance(value, kind):
+        return False
+    # From the end, up to a "*name", which stands for any number of them.
+    for dimension, size in zip(reversed(named), reversed(value.shape), strict=False):
+        if dimension.startswith("*"):
+            break
+        if dimension.isidentifier() and dimension != "_":
+            if sizes.setdefault(dimension, size) != size:
+                return False
+    return True
 
 
 def _described(kind: Any) -> str:

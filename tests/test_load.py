@@ -134,7 +134,7 @@ FORGERIES = {
     ),
     "no result": (
         lambda t, a: t.update(result=0),
-        "result=0, where an entry of gf.RESULTS",
+        "result=0, where an entry of",
     ),
     "a key that is none": (
         lambda t, a: t["checkpoint"]["fields"].update(key_kind="evil"),
@@ -157,6 +157,10 @@ FORGERIES = {
         "stop_index=3, where -1 to -1",
     ),
     "a save less": (of_array("ts", lambda ts: ts[:-1]), "log_time=.*where an array Float"),
+    "a shape for saves": (
+        of_array("log_time", lambda rows: rows[:, None]),
+        r"log_time=f64\[3,1\].*where an array Float",
+    ),
     "an interval less": (
         of_array("log_interval", lambda rows: rows[:-1]),
         r"log_interval=.*where shape \(2,\)",
@@ -243,9 +247,13 @@ def test_batches_are_looked_at_lane_by_lane(tmp_path):
         (
             "missing/run.nc",
             FileNotFoundError,
-            "there is no folder .*missing; make it first",
+            "there is no folder .*missing; make",
         ),
-        ("run.nc/run.nc", NotADirectoryError, r"run\.nc is no folder; give a path in one"),
+        (
+            "run.nc/run.nc",
+            NotADirectoryError,
+            r".*run\.nc is no folder; give a",
+        ),
         ("folder", IsADirectoryError, "it is a folder; give the path of a file in it"),
         ("long" * 70, OSError, "its name is too long; give a shorter one"),
     ],
