@@ -17,6 +17,7 @@ from ._problem import Problem
 from ._progress import progress_bar
 from ._rates import LearningRate, NormScaledRate as NormScaledRate, check_rate
 from ._results import RESULTS, choose
+from ._room import make_room
 from ._sampling import Sampler, check_sampler
 from ._sgd import (
     DescentState as DescentState,
@@ -124,6 +125,8 @@ def descend(
             start = _start(run, net, key)
             state, rows = _run(run, start, steps, save_every, progress)
         trajectory = to_trajectory(run, state, rows, records, throw)
+    if compilations.count and is_concrete(trajectory.final_time):
+        make_room()
     return with_compilations(trajectory, compilations.count)
 
 

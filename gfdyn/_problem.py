@@ -17,6 +17,7 @@ from .nets import AbstractNet, check_net
 
 Outputs = Float[Array, "samples outputs"]
 Scalar = Float[Array, ""]
+Reduction = Literal["mean", "sum"]
 
 
 class Problem(eqx.Module):
@@ -29,13 +30,13 @@ class Problem(eqx.Module):
 
     data: Dataset
     loss: AbstractLoss
-    reduction: str = eqx.field(static=True)
+    reduction: Reduction = eqx.field(static=True)
 
     def __init__(
         self,
         data: Dataset,
         loss: AbstractLoss,
-        reduction: Literal["mean", "sum"] = "mean",
+        reduction: Reduction = "mean",
     ):
         """Pair data and loss; the loss checks the targets.
 

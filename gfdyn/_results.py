@@ -115,13 +115,13 @@ def choose(condition: Bool[Array, ""], a: Any, b: Any) -> Any:
 
 def name_of(result: Any) -> str:
     """The name of a concrete result."""
-    return next(name for name in _NAMES if bool(result == result_named(name)))
+    return next(name for name in NAMES if bool(result == result_named(name)))
 
 
 def raise_if(failed: Bool[Array, ""], result: Any, tree: Any, advice: str) -> Any:
     """The tree, or at run time the error that `RESULTS[result]` speaks of, and advice."""
-    index = jnp.argmax(jnp.stack([result == result_named(name) for name in _NAMES]), axis=0)
-    texts = [f"{RESULTS[result_named(name)]} ({advice})" for name in _NAMES]
+    index = jnp.argmax(jnp.stack([result == result_named(name) for name in NAMES]), axis=0)
+    texts = [f"{RESULTS[result_named(name)]} ({advice})" for name in NAMES]
     return eqxi.branched_error_if(tree, failed, index, texts)
 
 
@@ -130,7 +130,7 @@ def result_named(name: str) -> Any:
     return getattr(RESULTS, name)
 
 
-_NAMES = (
+NAMES = (
     "successful",
     "stopped",
     "max_steps_reached",

@@ -21,6 +21,7 @@ from ._keywords import suggest_keywords
 from ._kinks import Kinks, read_log, written_events
 from ._progress import progress_bar
 from ._results import RESULTS, choose, is_ok
+from ._room import make_room
 from ._saving import AcceptedSteps, Saves
 from ._summary import doubt_of
 from ._task import Counters, Progress, Task
@@ -132,6 +133,8 @@ def solve(
         with announced():
             trajectory = to_trajectory(task, state, records)
     trajectory = with_compilations(trajectory, compilations.count)
+    if compilations.count and is_concrete(trajectory.final_time):
+        make_room()
     if throw:
         trajectory = raise_unless_ok(trajectory)
     if is_single(trajectory.final_time) and is_ok(trajectory.result):

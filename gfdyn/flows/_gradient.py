@@ -3,7 +3,7 @@
 The only minus sign of the package is here and in `_escape.py`: dθ/dt = −∇R(θ).
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -40,8 +40,8 @@ class GradientFlow(AbstractParameterFlow):
 
     problem: Problem
     weight_decay: Float[Array, ""] | float
-    clock: str = eqx.field(static=True)
-    decay_mask: Any = eqx.field(static=True, default=None)
+    clock: Clock = eqx.field(static=True)
+    decay_mask: PyTree[bool] | None = eqx.field(static=True, default=None)
 
     def __init__(
         self,

@@ -2,7 +2,8 @@
 
 from of_engines import ROWS as OF_ENGINES
 from of_files import ROWS as OF_FILES
+from of_saves import ROWS as OF_SAVES
 from table import Row
 
 
-ROWS: tuple[Row, ...] = (*OF_FILES, *OF_ENGINES)
+ROWS: tuple[Row, ...] = (*OF_FILES, *OF_SAVES, *OF_ENGINES)
