@@ -25,6 +25,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     "_cache",
     "_tracing",
+    "_numbers",
     "_lanczos",
     "_progress",
     "_keywords",

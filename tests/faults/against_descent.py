@@ -1,0 +1,154 @@
+"""Where the exact flow ends, and where gradient descent of ever smaller steps does."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from structured import PROGRAMS, STRUCTURES, drawn
+from table import Outcome
+
+import gfdyn as gf
+
+
+SEEDS = 11
+T1 = 10.0
+RTOL = 1e-6
+# The error that is promised, in units of rtol, and one that is that of descent itself.
+PROMISED = 30
+# Steps of descent: where the first do not decide, the next do, on these few at a time.
+COARSE, FINER, FINEST = 5e-4, 1e-4, 2e-5
+LANES = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Ends:
+    """Where one flow ends, and where two descents do."""
+
+    flow: np.ndarray
+    coarse: np.ndarray
+    fine: np.ndarray
+    step: float
+
+    @property
+    def distances(self) -> tuple[float, float, float]:
+        """From the flow to the finer descent, to the limit that both lead to, and from one
+        descent to the other, all of them relative."""
+        limit = 2 * self.fine - self.coarse
+        pairs = (self.flow, self.fine), (self.flow, limit), (self.coarse, self.fine)
+        size = np.linalg.norm(self.fine)
+        a, b, c = (float(np.linalg.norm(p - q) / size) for p, q in pairs)
+        return a, b, c
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the flow ends where the descents lead to, to what it promises, or as
+        near as their steps tell."""
+        near, limit, _ = self.distances
+        return min(near, limit) <= max(PROMISED * RTOL, 0.5 * self.step)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the descents differ from each other by more than from the flow."""
+        near, limit, apart = self.distances
+        return not self.in_line and not min(near, limit) > 2 * apart
+
+
+@functools.cache
+def outcomes(program: int, seeds: int = SEEDS) -> dict[tuple[str, int], Outcome]:
+    """Of all flows that one compiled program integrates: by structure and seed."""
+    names = [(name, seed) for name in STRUCTURES for seed in range(seeds)]
+    flows = [drawn(program, STRUCTURES[name], seed) for name, seed in names]
+    solved = [solve(problem, net) for problem, net in flows]
+    found = judged(flows, solved, COARSE)
+    for step in (FINER, FINEST):
+        open_ones = [
+            i
+            for i, (ends, (_, said)) in enumerate(zip(found, solved, strict=True))
+            if not said and not ends.in_line
+        ]
+        for k in range(0, len(open_ones), LANES):
+            some = open_ones[k : k + LANES]
+            # As many as ever, for one program.
+            padded = (some * LANES)[:LANES]
+            again = judged(
+                [flows[i] for i in padded], [solved[i] for i in padded], step
+            )
+            for i, ends in zip(some, again, strict=False):
+                found[i] = ends
+    return {
+        name: verdict(ends, said)
+        for name, ends, (_, said) in zip(names, found, solved, strict=True)
+    }
+
+
+def verdict(ends: Ends, said: bool) -> Outcome:
+    """What came of a flow that says, or does not, that it is not to be trusted."""
+    if ends.in_line:
+        return Outcome.HARMLESS
+    if said:
+        return Outcome.NAMED
+    return Outcome.UNRESOLVED if ends.undecided else Outcome.SILENT
+
+
+def solve(problem: gf.Problem, net: Any) -> tuple[np.ndarray, bool]:
+    """Where the flow ends, by default, and whether it says that it may end elsewhere."""
+    traj = gf.solve(
+        gf.GradientFlow(problem),
+        net,
+        t1=T1,
+        ts=[T1],
+        solver=gf.solvers.ExactKinks(rtol=RTOL),
+        max_steps=20_000,
+        throw=False,
+    )
+    said = (
+        traj.result != gf.RESULTS.successful
+        or traj.certificate.choices > 0
+        or not traj.certificate.holds
+    )
+    return flat(traj.final), bool(said)
+
+
+def flat(net: Any) -> np.ndarray:
+    """θ as one vector."""
+    return np.asarray(ravel_pytree(net)[0])
+
+
+def judged(flows: list[Any], solved: list[Any], step: float) -> list[Ends]:
+    """Each end, and those of descents of this step and of half of it."""
+    problems, nets = zip(*flows, strict=True)
+    stacked = [jax.tree.map(_stack, *group) for group in (problems, nets)]
+    count = round(T1 / step)
+    ends = [
+        np.asarray(descend(*stacked, jnp.asarray(T1 / n), n)) for n in (count, 2 * count)
+    ]
+    return [
+        Ends(end, coarse, fine, step / 2)
+        for (end, _), coarse, fine in zip(solved, *ends, strict=True)
+    ]
+
+
+def _stack(*leaves: Any) -> Any:
+    return jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
+
+
+@eqx.filter_jit
+def descend(problems: gf.Problem, nets: Any, step: jax.Array, count: Any) -> jax.Array:
+    """θ after so many steps, of all nets side by side."""
+
+    def run(problem: gf.Problem, net: Any) -> jax.Array:
+        def after(_: Any, net: Any) -> Any:
+            gradient = jax.grad(problem.risk)(net)
+            return jax.tree.map(lambda w, g: w - step * g, net, gradient)
+
+        return ravel_pytree(jax.lax.fori_loop(0, count, after, net))[0]
+
+    return eqx.filter_vmap(run)(problems, nets)
+
+
+__all__ = ["PROGRAMS", "SEEDS", "outcomes"]
