@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from structured import PROGRAMS, STRUCTURES, drawn
+from plain_nets import outputs
 from table import Outcome
 
 import gfdyn as gf
@@ -59,7 +60,7 @@ class Ends:
 
 
 @functools.cache
-def outcomes(program: int, seeds: int = SEEDS) -> dict[tuple[str, int], Outcome]:
+def all_outcomes(program: int, seeds: int = SEEDS) -> dict[tuple[str, int], Outcome]:
     """Of all flows that one compiled program integrates: by structure and seed."""
     names = [(name, seed) for name in STRUCTURES for seed in range(seeds)]
     flows = [drawn(program, STRUCTURES[name], seed) for name, seed in names]
@@ -142,13 +143,13 @@ def descend(problems: gf.Problem, nets: Any, step: jax.Array, count: Any) -> jax
     """θ after so many steps, of all nets side by side."""
 
     def run(problem: gf.Problem, net: Any) -> jax.Array:
+        def risk(net: Any) -> jax.Array:
+            return problem.cost(outputs(net, problem.data.x))
+
         def after(_: Any, net: Any) -> Any:
-            gradient = jax.grad(problem.risk)(net)
+            gradient = jax.grad(risk)(net)
             return jax.tree.map(lambda w, g: w - step * g, net, gradient)
 
         return ravel_pytree(jax.lax.fori_loop(0, count, after, net))[0]
 
     return eqx.filter_vmap(run)(problems, nets)
-
-
-__all__ = ["PROGRAMS", "SEEDS", "outcomes"]
