@@ -255,6 +255,7 @@ ORDER = (
     "plotting._overview",
     "plotting",
     "_report",
+    "_usage",
     "cli",
 )
 # Diagnostics measure a net on a problem, and know of nothing else.
