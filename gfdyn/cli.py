@@ -40,6 +40,7 @@ from .nets import MLP
 from .solvers import Adaptive, ExactKinks
 from .sweeps._build import draw_net, load_dataset
 from .sweeps._commands import Report, Sweep, expand, run_sweep, write_report
+from .sweeps._memory import check_memory, num_parameters
 from .sweeps._settings import NUM_SAMPLES, DataName, LossName
 
 
@@ -272,6 +273,11 @@ def make_net(setup: Setup) -> MLP:
                 f"--{name.replace('_', '-')} {getattr(setup, name)}: must be positive."
             )
     dataset = _dataset(setup)
+    ends = dataset.x.shape[1], dataset.y.shape[-1]
+    numbers = num_parameters(ends[0], setup.width, setup.depth, ends[1])
+    check_memory("--depth and --width", (setup.depth, setup.width), numbers)
+    kept = setup.max_saves * numbers
+    check_memory("--max-saves", setup.max_saves, kept, copies=1)
     widths = [dataset.x.shape[1], *[setup.width] * (setup.depth - 1), dataset.y.shape[-1]]
     scale = jnp.asarray(setup.init_scale, setup.dtype)
     key = jax.random.key(setup.seed)

@@ -227,6 +227,7 @@ ORDER = (
     "sweeps._toml",
     "sweeps._plan",
     "sweeps._store",
+    "sweeps._memory",
     "sweeps._build",
     "sweeps._lanes",
     "sweeps._flow_runs",

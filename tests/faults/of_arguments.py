@@ -3,12 +3,11 @@ are none. Each is refused before anything is compiled.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from table import Attempt, Outcome, Row
 

@@ -84,9 +84,7 @@ def stays(
     """What comes of a flow that has nothing to move it, or next to nothing."""
     end = solve(net)
     found = ended(end, [])
-    still = jax.tree.map(
-        lambda p, q: np.allclose(p, q, 1e-12, absolute), end.final, net
-    )
+    still = jax.tree.map(lambda p, q: np.allclose(p, q, 1e-12, absolute), end.final, net)
     if found is Outcome.HARMLESS and not all(jax.tree.leaves(still)):
         return Outcome.SILENT
     return found

@@ -1,8 +1,19 @@
 """All rows of the table, part by part."""
 
+from of_arguments import ROWS as OF_ARGUMENTS
+from of_command import ROWS as OF_COMMAND
 from of_engines import ROWS as OF_ENGINES
 from of_files import ROWS as OF_FILES
+from of_flows import ROWS as OF_FLOWS
+from of_solver import ROWS as OF_SOLVER
 from table import Row
 
 
-ROWS: tuple[Row, ...] = (*OF_FILES, *OF_ENGINES)
+ROWS: tuple[Row, ...] = (
+    *OF_ARGUMENTS,
+    *OF_SOLVER,
+    *OF_FLOWS,
+    *OF_FILES,
+    *OF_ENGINES,
+    *OF_COMMAND,
+)

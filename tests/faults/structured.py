@@ -91,12 +91,6 @@ def biases(outputs: int, rng: np.random.Generator) -> AbstractNet:
     return jax.tree.map(lambda w: w if np.any(w) else rng.normal(size=w.shape) * 0.5, net)
 
 
-def shallow(outputs: int, rng: np.random.Generator) -> AbstractNet:
-    """One hidden layer of eight."""
-    first, last = rng.normal(size=(8, 3)), rng.normal(size=(outputs, 8))
-    return gf.nets.MLP.from_weights([jnp.asarray(first), jnp.asarray(last / 3)])
-
-
 def line(outputs: int, rng: np.random.Generator) -> AbstractNet:
     """A convolution over three pixels."""
     return _layered((3, 1), [conv(3, 3, padding=1)], outputs, rng)
@@ -166,10 +160,6 @@ PROGRAMS: tuple[tuple[Network, gf.losses.AbstractLoss], ...] = (
     (mlp, gf.losses.cross_entropy),
     (mlp, gf.losses.exponential),
     (mlp, OWN),
-    (shallow, gf.losses.squared),
-    (biases, gf.losses.cross_entropy),
-    (line, gf.losses.logistic),
-    (residual, gf.losses.exponential),
 )
 STRUCTURES: dict[str, Structure] = {
     "samples that are there twice": duplicates,
