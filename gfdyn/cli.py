@@ -328,6 +328,8 @@ def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> 
 def _dataset(setup: Setup) -> Dataset:
     if setup.data == "mnist" and setup.path is None:
         raise ValueError("--data mnist needs --path FILE; nothing is downloaded.")
+    if setup.data != "mnist" and setup.path is not None:
+        raise ValueError(f"--path {setup.path}: is for --data mnist.")
     samples = _num_samples(setup)
     return load_dataset(setup.data, samples, setup.seed, setup.dtype, setup.path)
 

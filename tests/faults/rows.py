@@ -5,6 +5,7 @@ from of_command import ROWS as OF_COMMAND
 from of_engines import ROWS as OF_ENGINES
 from of_files import ROWS as OF_FILES
 from of_flows import ROWS as OF_FLOWS
+from of_folders import ROWS as OF_FOLDERS
 from of_solver import ROWS as OF_SOLVER
 from table import Row
 
@@ -14,6 +15,7 @@ ROWS: tuple[Row, ...] = (
     *OF_SOLVER,
     *OF_FLOWS,
     *OF_FILES,
+    *OF_FOLDERS,
     *OF_ENGINES,
     *OF_COMMAND,
 )
