@@ -175,15 +175,17 @@ def make_task(
             f"kinks={kinks}: {type(chosen).__name__} follows none here; use "
             "gf.solvers.ExactKinks() on a network that has kinks, or leave kinks at 0."
         )
-    several = isinstance(stop, Sequence) and not isinstance(stop, str)
-    listed = stop if several else (stop,)
+    # A word is a sequence too, of letters.
+    listed: tuple[Any, ...] = (stop,)
+    if isinstance(stop, Sequence) and not isinstance(stop, str):
+        listed = tuple(stop)
     for condition in listed:
         if not isinstance(condition, AbstractStop):
             raise TypeError(
                 f"stop holds {condition!r}; use conditions of gf.stopping, for a function "
                 "of yours gf.stopping.When(function)."
             )
-    stop = tuple(listed)
+    stop = listed
     check_count("max_steps", max_steps, 1, "must be 1 or more.")
     if derivatives not in ("reverse", "forward"):
         raise ValueError(f"derivatives={derivatives!r}; use 'reverse' or 'forward'.")

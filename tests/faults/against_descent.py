@@ -116,10 +116,11 @@ def flat(net: Any) -> np.ndarray:
 def judged(flows: list[Any], solved: list[Any], step: float) -> list[Ends]:
     """Each end, and those of descents of this step and of half of it."""
     problems, nets = zip(*flows, strict=True)
-    stacked = [jax.tree.map(_stack, *group) for group in (problems, nets)]
+    risks, starts = (jax.tree.map(_stack, *group) for group in (problems, nets))
     count = round(T1 / step)
     ends = [
-        np.asarray(descend(*stacked, jnp.asarray(T1 / n), n)) for n in (count, 2 * count)
+        np.asarray(descend(risks, starts, jnp.asarray(T1 / n), jnp.asarray(n)))
+        for n in (count, 2 * count)
     ]
     return [
         Ends(end, coarse, fine, step / 2)
@@ -132,7 +133,9 @@ def _stack(*leaves: Any) -> Any:
 
 
 @eqx.filter_jit
-def descend(problems: gf.Problem, nets: Any, step: jax.Array, count: Any) -> jax.Array:
+def descend(
+    problems: gf.Problem, nets: Any, step: jax.Array, count: jax.Array
+) -> jax.Array:
     """θ after so many steps, of all nets side by side."""
 
     def run(problem: gf.Problem, net: Any) -> jax.Array:

@@ -223,7 +223,11 @@ def drawn(strategy: st.SearchStrategy, number: int) -> list[Any]:
         database=None,
         deadline=None,
         phases=(hypothesis.Phase.generate,),
-        suppress_health_check=list(hypothesis.HealthCheck),
+        suppress_health_check=(
+            hypothesis.HealthCheck.too_slow,
+            hypothesis.HealthCheck.filter_too_much,
+            hypothesis.HealthCheck.data_too_large,
+        ),
     )
     @hypothesis.given(strategy)
     def collect(example: Any) -> None:

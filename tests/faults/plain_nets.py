@@ -19,7 +19,7 @@ def outputs(net: AbstractNet, x: jax.Array) -> jax.Array:
     kernel = _first(net).kernel
     spread = unrolled(tuple(_first(net).in_positions), kernel.shape)
     hidden = jnp.maximum(x @ jnp.tensordot(spread, kernel.ravel(), 1).T, 0.0)
-    return hidden @ net.layers[1].connections[0].weight.T
+    return hidden @ net.weights[-1].T
 
 
 def _first(net: LayeredNet) -> Any:
