@@ -39,7 +39,7 @@ def net_of(random: np.random.Generator, size: float = 1.0) -> gf.nets.MLP:
 
 
 def dead(random: np.random.Generator, units: int = 3) -> gf.nets.MLP:
-    """A net of which so many units are active on no sample: their bias is that."""
+    """A net of which so many units are active on no sample of positive inputs."""
     net = net_of(random)
     first = np.array(net.weights[0])
     first[:units] = -np.abs(first[:units])

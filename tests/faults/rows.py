@@ -6,6 +6,7 @@ from of_engines import ROWS as OF_ENGINES
 from of_files import ROWS as OF_FILES
 from of_flows import ROWS as OF_FLOWS
 from of_folders import ROWS as OF_FOLDERS
+from of_shapes import ROWS as OF_SHAPES
 from of_solver import ROWS as OF_SOLVER
 from table import Row
 
@@ -13,6 +14,7 @@ from table import Row
 ROWS: tuple[Row, ...] = (
     *OF_ARGUMENTS,
     *OF_SOLVER,
+    *OF_SHAPES,
     *OF_FLOWS,
     *OF_FILES,
     *OF_FOLDERS,
