@@ -22,18 +22,23 @@ RTOL = 1e-6
 PROMISED = 30
 # Steps of descent, and those for flows that are not where the first lead to, of which so
 # many run side by side.
-COARSE, FINE = 5e-4, 1e-4
+COARSE, FINER = 5e-4, (1e-4, 2e-5)
 LANES = 4
+# Descent chatters across kinks as far apart as its steps, as if they were one. It tells
+# samples apart whose distance is so many steps.
+APART = 100
 
 
 @dataclasses.dataclass(frozen=True)
 class Ends:
-    """Where one flow ends, and where two descents do."""
+    """Where one flow ends, and where two descents do; the step of the finer one, and the
+    distance of the two samples that are closest, but not the same."""
 
     flow: np.ndarray
     coarse: np.ndarray
     fine: np.ndarray
     step: float
+    gap: float
 
     @property
     def distances(self) -> tuple[float, float, float]:
@@ -54,9 +59,11 @@ class Ends:
 
     @property
     def undecided(self) -> bool:
-        """Whether the descents differ from each other by more than from the flow."""
+        """Whether the descents differ from each other by more than from the flow, or do
+        not tell samples apart."""
         near, limit, apart = self.distances
-        return not self.in_line and not min(near, limit) > 2 * apart
+        blind = self.gap < APART * self.step
+        return not self.in_line and (blind or not min(near, limit) > 2 * apart)
 
 
 @functools.cache
@@ -66,14 +73,19 @@ def outcomes(program: int, seeds: tuple[int, ...]) -> dict[tuple[str, int], Outc
     flows = [drawn(program, STRUCTURES[name], seed) for name, seed in names]
     solved = [solve(problem, net) for problem, net in flows]
     found = judged(flows, solved, COARSE)
-    doubtful = [i for i, (_, said) in enumerate(solved) if not (said or found[i].in_line)]
-    for k in range(0, len(doubtful), LANES):
-        some = doubtful[k : k + LANES]
-        # As many as ever, for one program.
-        padded = (some * LANES)[:LANES]
-        again = judged([flows[i] for i in padded], [solved[i] for i in padded], FINE)
-        for i, ends in zip(some, again, strict=False):
-            found[i] = ends
+    for step in FINER:
+        doubtful = [
+            i
+            for i, (_, said) in enumerate(solved)
+            if not said and not found[i].in_line and found[i].gap >= APART * step / 2
+        ]
+        for k in range(0, len(doubtful), LANES):
+            some = doubtful[k : k + LANES]
+            # As many as ever, for one program.
+            padded = (some * LANES)[:LANES]
+            again = judged([flows[i] for i in padded], [solved[i] for i in padded], step)
+            for i, ends in zip(some, again, strict=False):
+                found[i] = ends
     return {
         name: verdict(ends, said)
         for name, ends, (_, said) in zip(names, found, solved, strict=True)
@@ -123,9 +135,16 @@ def judged(flows: list[Any], solved: list[Any], step: float) -> list[Ends]:
         for n in (count, 2 * count)
     ]
     return [
-        Ends(end, coarse, fine, step / 2)
-        for (end, _), coarse, fine in zip(solved, *ends, strict=True)
+        Ends(end, coarse, fine, step / 2, gap(problem))
+        for problem, (end, _), coarse, fine in zip(problems, solved, *ends, strict=True)
     ]
+
+
+def gap(problem: gf.Problem) -> float:
+    """The distance of the two samples that are closest, but not the same."""
+    x = np.asarray(problem.data.x)
+    between = np.linalg.norm(x[:, None] - x[None], axis=-1)
+    return float(between[between > 0].min())
 
 
 def _stack(*leaves: Any) -> Any:

@@ -1,8 +1,9 @@
 """Faults of data: structure in it, against which the exact flow is set to gradient descent.
 
 A flow that ends elsewhere than descents of two steps lead to is wrong without a word,
-unless its result, its certificate or its choices say that it may; or the descents differ
-from each other by more than from the flow, and do not tell.
+unless its result, its certificate or its choices say that it may; or the descents do not
+tell, as they differ from each other by more than from the flow, or their steps are not far
+below the distance of samples.
 """
 
 import functools
