@@ -3,7 +3,7 @@
 Loss normalisation is written here and nowhere else.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -109,6 +109,18 @@ class Problem(eqx.Module):
         """
         towards = Dataset(self.data.x, -self.cost_gradient_at_zero)
         return Problem(towards, linear, reduction="sum")
+
+
+def check_problem(problem: Any) -> None:
+    """Raise unless it is a problem.
+
+    Raises:
+        TypeError: saying how to make one.
+    """
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"problem must be a gf.Problem, got {problem!r}; use gf.Problem(data, loss)."
+        )
 
 
 def check_fit(problem: Problem, net: AbstractNet) -> None:

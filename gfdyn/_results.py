@@ -92,6 +92,11 @@ class RESULTS(dfx.RESULTS, metaclass=_Named):  # pyright: ignore
         "scale."
     )
     interrupted = "The solve was interrupted from the keyboard."
+    invalid_numbers = (
+        "A number that jax.jit or jax.vmap hid is none to integrate with: t1 is NaN or "
+        "lies before t0, save times ts do not increase from t0 to t1, or rtol is not "
+        "positive and finite. Outside of jax.jit and jax.vmap gf.solve names the one."
+    )
 
 
 # The end reached, or a stop condition met.
@@ -145,4 +150,5 @@ NAMES = (
     "collapsed",
     "diverged",
     "interrupted",
+    "invalid_numbers",
 )

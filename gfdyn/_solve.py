@@ -19,6 +19,7 @@ from ._continuation import going_on
 from ._integrate import advance, finish
 from ._keywords import suggest_keywords
 from ._kinks import Kinks, read_log, written_events
+from ._numbers import check_count
 from ._progress import progress_bar
 from ._results import RESULTS, choose, is_ok
 from ._room import make_room
@@ -171,23 +172,24 @@ def make_task(
             "in gf.solvers.Adaptive(method=...)."
         )
     chosen.check(flow, net)
-    if kinks < 0:
-        raise ValueError(f"kinks={kinks} must be 0 or more events.")
+    check_count("kinks", kinks, 0, "must be 0 or more events.")
     if kinks and not chosen.follows_kinks(net):
         raise ValueError(
             f"kinks={kinks}: {type(chosen).__name__} follows none here; use "
             "gf.solvers.ExactKinks() on a network that has kinks, or leave kinks at 0."
         )
-    listed = stop if isinstance(stop, Sequence) else (stop,)
+    # A word is a sequence too, of letters.
+    listed: tuple[Any, ...] = (stop,)
+    if isinstance(stop, Sequence) and not isinstance(stop, str):
+        listed = tuple(stop)
     for condition in listed:
         if not isinstance(condition, AbstractStop):
             raise TypeError(
                 f"stop holds {condition!r}; use conditions of gf.stopping, for a function "
                 "of yours gf.stopping.When(function)."
             )
-    stop = tuple(listed)
-    if max_steps < 1:
-        raise ValueError(f"max_steps={max_steps} must be 1 or more.")
+    stop = listed
+    check_count("max_steps", max_steps, 1, "must be 1 or more.")
     if derivatives not in ("reverse", "forward"):
         raise ValueError(f"derivatives={derivatives!r}; use 'reverse' or 'forward'.")
     kind = "checkpointed" if derivatives == "reverse" else "lax"

@@ -13,6 +13,7 @@ of a risk that is reached.
 """
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,11 +21,18 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from ._numbers import check_number, is_fraction, is_positive
 from ._problem import Problem
 from .nets import AbstractNet
 
 
 Scalar = Float[Array, ""]
+
+_FRACTION = "must be a fraction, 0 or more and less than 1."
+
+
+def _is_number(value: float) -> bool:
+    return not math.isnan(value)
 
 
 class Observation(eqx.Module):
@@ -69,6 +77,9 @@ class RiskBelow(AbstractStop):
 
     value: Float[Array, ""] | float
 
+    def __check_init__(self):
+        check_number("value", self.value, _is_number, "must be a risk, such as 1e-3.")
+
     def init(self, dtype: Any) -> None:
         """Nothing to remember."""
         del dtype
@@ -82,6 +93,9 @@ class RadiusAbove(AbstractStop):
     """The radius r = ‖θ‖/√L has grown to `value` or above."""
 
     value: Float[Array, ""] | float
+
+    def __check_init__(self):
+        check_number("value", self.value, is_positive, "must be positive and finite.")
 
     def init(self, dtype: Any) -> None:
         """Nothing to remember."""
@@ -149,6 +163,9 @@ class GradientBelow(AbstractStop):
 
     fraction: Float[Array, ""] | float
 
+    def __check_init__(self):
+        check_number("fraction", self.fraction, is_fraction, _FRACTION)
+
     def init(self, dtype: Any) -> Scalar:
         """The largest slope so far."""
         return jnp.zeros((), dtype)
@@ -169,6 +186,10 @@ class NextPlateau(AbstractStop):
 
     fraction: Float[Array, ""] | float = 1e-3
     departure: Float[Array, ""] | float = 0.05
+
+    def __check_init__(self):
+        check_number("fraction", self.fraction, is_fraction, _FRACTION)
+        check_number("departure", self.departure, is_fraction, _FRACTION)
 
     def init(self, dtype: Any) -> "_SinceDeparture":
         """Nothing has happened yet."""

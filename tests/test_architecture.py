@@ -26,6 +26,7 @@ ORDER = (
     "_cache",
     "_tracing",
     "_room",
+    "_numbers",
     "_lanczos",
     "_progress",
     "_keywords",
@@ -236,6 +237,7 @@ ORDER = (
     "sweeps._toml",
     "sweeps._plan",
     "sweeps._store",
+    "sweeps._memory",
     "sweeps._build",
     "sweeps._lanes",
     "sweeps._flow_runs",
@@ -263,6 +265,7 @@ ORDER = (
     "plotting._overview",
     "plotting",
     "_report",
+    "_usage",
     "cli",
 )
 # Diagnostics measure a net on a problem, and know of nothing else.

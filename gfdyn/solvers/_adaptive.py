@@ -6,10 +6,9 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool
 
-from .._tracing import is_concrete
+from .._numbers import check_number, is_not_negative, is_positive
 from ..flows import AbstractFlow, EscapeFlow, Field, State
 from ..kinks import nonzero
 from ..nets import AbstractNet
@@ -56,9 +55,9 @@ class Adaptive(AbstractSolver):
         """Choose the method and the tolerances.
 
         Raises:
-            TypeError: if `method` is not a diffrax solver.
-            ValueError: unless rtol > 0 and atol ≥ 0 are finite; on a method without error
-                estimate.
+            TypeError: if `method` is not a diffrax solver, or another argument no number.
+            ValueError: unless rtol > 0 and atol ≥ 0 are finite, the coefficients too, and
+                `max_size` is positive; on a method without error estimate.
         """
         method = dfx.Tsit5() if method is None else method
         if not isinstance(method, dfx.AbstractSolver):
@@ -66,10 +65,15 @@ class Adaptive(AbstractSolver):
                 f"method must be a diffrax solver such as diffrax.Tsit5(), got {method!r}."
             )
         _check_method(method)
-        if is_concrete(rtol) and not 0 < rtol < np.inf:
-            raise ValueError(f"rtol={rtol} must be positive and finite, such as 1e-6.")
-        if is_concrete(atol) and not 0 <= atol < np.inf:
-            raise ValueError(f"atol={atol} must be finite and not negative, such as 1e-12.")
+        positive = "must be positive and finite"
+        check_number("rtol", rtol, is_positive, f"{positive}, such as 1e-6.")
+        remedy = "must be finite and not negative, such as 1e-12."
+        check_number("atol", atol, is_not_negative, remedy)
+        for name, value in (("pcoeff", pcoeff), ("icoeff", icoeff)):
+            remedy = "must be finite and not negative, such as 0.3."
+            check_number(name, value, is_not_negative, remedy)
+        if max_size is not None:
+            check_number("max_size", max_size, is_positive, f"{positive}, or None.")
         self.method = method
         self.rtol = rtol
         self.atol = atol

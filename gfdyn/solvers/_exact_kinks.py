@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._numbers import check_count
 from ..flows import AbstractFlow, State
 from ..kinks import (
     GateState,
@@ -120,10 +121,9 @@ class ExactKinks(AbstractSolver):
             ValueError: as `Adaptive`, on a method that is not explicit, and on less than
                 one place.
         """
-        if places is not None and places < 1:
-            raise ValueError(
-                f"places={places} must be 1 or more sites, or None to go by the network."
-            )
+        if places is not None:
+            remedy = "must be 1 or more sites, or None to go by the network."
+            check_count("places", places, 1, remedy)
         self.steps = Adaptive(method, rtol, atol)
         if not isinstance(self.steps.method, dfx.AbstractERK):
             raise ValueError(

@@ -109,6 +109,23 @@ def sweep(spec: sweeps.Spec, out: str | Path, folder: Path, mix: bool = False) -
     sweeps.run(spec, out, progress=False, mix_versions=mix)
 
 
+def limited_sweep(
+    spec: sweeps.Spec,
+    out: Path,
+    folder: Path,
+    longest: int | None,
+    user: int | None = None,
+) -> None:
+    """Run a sweep that may write files of so many bytes, as a user."""
+    _settle(folder, "said.txt")
+    _worker.configure(Store(out).cache, x64=True)
+    if longest is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (longest, longest))
+    if user is not None:
+        os.setuid(user)
+    sweeps.run(spec, out, progress=False)
+
+
 def scheduler(folder: Path) -> None:
     """The scheduler of a Dask cluster; its address goes to the file `address`."""
     from distributed import Scheduler
