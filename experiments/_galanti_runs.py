@@ -25,7 +25,7 @@ from tqdm import tqdm
 import gfdyn as gf
 from gfdyn._atomic import replace_atomically
 from gfdyn._progress import progress_bar
-from gfdyn._serialise import decode, encode
+from gfdyn.run._serialise import decode, encode
 
 
 Budget = Literal["epochs", "steps", "forgetting"]

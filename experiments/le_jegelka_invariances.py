@@ -32,8 +32,8 @@ from jaxtyping import Array, Int
 from matplotlib.figure import Figure
 
 import gfdyn as gf
+from gfdyn._program_limit import make_room
 from gfdyn._progress import progress_bar
-from gfdyn._room import make_room
 
 
 LOSSES = {

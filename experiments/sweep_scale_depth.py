@@ -26,7 +26,7 @@ from _settings import read_settings
 from _sweep_figure import draw, table
 
 import gfdyn as gf
-from gfdyn.sweeps._worker import configure
+from gfdyn.sweeps.run._worker import configure
 
 
 # From this norm on laws of small initialisation are fitted.

@@ -54,28 +54,31 @@ from . import (
     theory as theory,
 )
 from ._cache import enable_cache as enable_cache
-from ._certificate import (
-    Certificate as Certificate,
-    CertificateWarning as CertificateWarning,
-)
-from ._continuation import concatenate as concatenate
-from ._descent import DescentState as DescentState, descend as descend
-from ._distance import Distance as Distance, distance as distance
-from ._kinks import Kinks as Kinks
-from ._load import load as load
-from ._problem import Problem as Problem
-from ._rates import NormScaledRate as NormScaledRate, SteppedRate as SteppedRate
-from ._results import RESULTS as RESULTS
-from ._room import program_limit as program_limit
-from ._saving import AcceptedSteps as AcceptedSteps
-from ._solve import solve as solve
-from ._trajectory import (
-    SolveError as SolveError,
-    Trajectory as Trajectory,
-)
+from ._program_limit import program_limit as program_limit
 from .data import Dataset as Dataset
+from .descent import (
+    NormScaledRate as NormScaledRate,
+    SteppedRate as SteppedRate,
+    descend as descend,
+)
 from .flows import EscapeFlow as EscapeFlow, GradientFlow as GradientFlow
 from .plotting import plot as plot
+from .problem import Problem as Problem
+from .run import (
+    RESULTS as RESULTS,
+    AcceptedSteps as AcceptedSteps,
+    Certificate as Certificate,
+    CertificateWarning as CertificateWarning,
+    DescentState as DescentState,
+    Distance as Distance,
+    Kinks as Kinks,
+    SolveError as SolveError,
+    Trajectory as Trajectory,
+    concatenate as concatenate,
+    distance as distance,
+    load as load,
+    solve as solve,
+)
 
 
 __version__ = _version("gfdyn")

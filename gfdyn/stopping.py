@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ._numbers import check_number, is_fraction, is_positive
-from ._problem import Problem
 from .nets import AbstractNet
+from .problem import Problem
 
 
 Scalar = Float[Array, ""]

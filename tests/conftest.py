@@ -7,7 +7,7 @@ import jaxtyping
 import pytest
 
 import gfdyn as gf
-from gfdyn._room import make_room
+from gfdyn._program_limit import make_room
 
 
 def _on_cores_of_its_own() -> None:

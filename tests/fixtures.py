@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 import gfdyn as gf
-from gfdyn.sweeps._store import Store
+from gfdyn.sweeps.results._store import Store
 
 
 def linear_problem(seed: int = 3, num_outputs: int = 2) -> tuple[gf.Problem, np.ndarray]:

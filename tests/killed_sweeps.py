@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import gfdyn as gf
-from gfdyn.sweeps._worker import configure
+from gfdyn.sweeps.run._worker import configure
 
 
 S = gf.sweeps

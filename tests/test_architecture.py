@@ -21,277 +21,71 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gfdyn"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# A module imports only modules that stand before it here.
-ORDER = (
+# A room imports only rooms that stand before it here. Modules outside of rooms are rooms of
+# their own.
+ROOMS = (
     "_cache",
     "_tracing",
-    "_room",
+    "_program_limit",
     "_numbers",
     "_lanczos",
     "_progress",
     "_keywords",
-    "nets._activation",
-    "nets._invariant",
-    "nets._base",
-    "nets._weight_mask",
-    "nets._initialisation",
-    "nets._mlp",
-    "nets._weight_normalised",
-    "nets._connections",
-    "nets._composed",
-    "nets._batch_norm",
-    "nets._layered",
-    "nets._blocks",
-    "nets._statistics",
-    "nets._architectures",
-    "nets._dag",
-    "nets._as_dag",
-    "nets._stack",
-    "nets._from_equinox",
-    "nets._from_torch",
-    "nets._foreign",
-    "nets._wrapped",
-    "nets._rescaled",
-    "nets._coincidence",
-    "nets._joined_samples",
-    "nets",
-    "data._checks",
-    "data._precision",
-    "data._dataset",
-    "data._idx",
-    "data._images",
-    "data._synthetic",
-    "data",
-    "losses._standard",
-    "losses._from_function",
-    "losses._weighted",
-    "losses",
-    "_problem",
-    "flows._base",
-    "flows._escape",
-    "flows._unconstrained",
-    "flows._parameters",
-    "flows._gradient",
-    "flows._momentum",
-    "flows._sign",
-    "flows",
-    "kinks._sites",
-    "kinks._shared",
-    "kinks._tangent",
-    "kinks._play",
-    "kinks._in_range",
-    "kinks._letting_go",
-    "kinks._regime",
-    "kinks._multipliers",
-    "kinks._sliding",
-    "kinks",
-    "solvers._base",
-    "solvers._adaptive",
-    "solvers._chebyshev",
-    "solvers._dense_output",
-    "solvers._stiffness",
-    "solvers._sign_mode",
-    "solvers._sign_limits",
-    "solvers._sign_switches",
-    "solvers._runge_kutta",
-    "solvers._legs",
-    "solvers._first_time",
-    "solvers._span",
-    "solvers._settle",
-    "solvers._correction",
-    "solvers._localisation",
-    "solvers._located",
-    "solvers._at_kinks",
-    "solvers._stabilised",
-    "solvers._exact_kinks",
-    "solvers",
-    "stopping",
-    "_results",
-    "_time",
-    "_certificate",
-    "_compiling",
-    "_saving",
-    "_kinks",
-    "_lanes",
-    "_task",
-    "_stops",
-    "_begin",
-    "_integrate",
-    "_labelling",
-    "_rates",
-    "_sampling",
-    "_sgd",
-    "_serialise",
-    "_schema",
     "_atomic",
     "_netcdf",
-    "_files",
-    "_summary",
-    "_trajectory",
-    "_load",
-    "_continuation",
-    "_solve",
-    "_descent",
-    "_distance",
-    "diagnostics._balance",
-    "diagnostics._clarke",
-    "diagnostics._classification",
-    "diagnostics._energy",
-    "diagnostics._escape",
-    "diagnostics._features",
-    "diagnostics._invariants",
-    "diagnostics._norm_ratio",
-    "diagnostics._smoothed_margin",
-    "diagnostics._spectra",
-    "diagnostics._ranks",
-    "diagnostics._tangent_kernel",
-    "diagnostics._training",
+    "nets",
+    "data",
+    "losses",
+    "problem",
+    "flows",
+    "kinks",
+    "solvers",
+    "stopping",
+    "run",
+    "descent",
     "diagnostics",
-    "escape._growth",
     "escape._rewrite",
-    "escape._bounds",
-    "escape._direction",
-    "escape._closed_forms",
-    "escape._examples",
-    "escape._hessian",
-    "escape._linear",
-    "escape._planar",
-    "escape._column_generation",
-    "escape._programs",
-    "escape._residual",
-    "escape._projected_descent",
-    "escape._convergence",
-    "escape._clusters",
-    "escape._directions",
-    "escape._search_folder",
-    "escape._search",
-    "escape._onset",
-    "escape._segmentation",
-    "escape._plateaus",
-    "escape._episodes",
-    "escape._aligned",
+    "escape.exact",
+    "escape.search",
+    "escape.episodes",
     "escape",
     "theory._check",
-    "theory.bantzis._quantities",
-    "theory.bantzis._products",
-    "theory.bantzis._rank_one",
-    "theory.bantzis._near_rank_one",
-    "theory.bantzis._escape",
     "theory.bantzis",
-    "theory.galanti._quantities",
-    "theory.galanti._batches",
-    "theory.galanti._jacobians",
-    "theory.galanti._stationarity",
-    "theory.galanti._collinear",
-    "theory.galanti._low_rank",
-    "theory.galanti._normalised",
-    "theory.galanti._memory",
-    "theory.galanti._laws",
-    "theory.galanti._sample_bound",
-    "theory.galanti._sde",
-    "theory.galanti._switched",
     "theory.galanti",
-    "theory.le_jegelka._version",
-    "theory.le_jegelka._tail",
-    "theory.le_jegelka._low_rank",
-    "theory.le_jegelka._flattenings",
-    "theory.le_jegelka._descent_slack",
-    "theory.le_jegelka._graph",
-    "theory.le_jegelka._path_tree",
-    "theory.le_jegelka._decomposition",
-    "theory.le_jegelka._jagged",
-    "theory.le_jegelka._subdifferentials",
-    "theory.le_jegelka._patterns",
-    "theory.le_jegelka._invariances",
-    "theory.le_jegelka._drifts",
-    "theory.le_jegelka._edges",
-    "theory.le_jegelka._noninvariance",
-    "theory.le_jegelka._singular_values",
-    "theory.le_jegelka._regimes",
-    "theory.le_jegelka._counterexample",
     "theory.le_jegelka",
-    "theory.timor._setting",
-    "theory.timor._closed_forms",
-    "theory.timor._bounds",
-    "theory.timor._cones",
-    "theory.timor._type_probabilities",
-    "theory.timor._constructions",
-    "theory.timor._limits",
-    "theory.timor._along_the_flow",
-    "theory.timor._cone_log",
-    "theory.timor._ensemble",
-    "theory.timor._programs",
-    "theory.timor._witness",
-    "theory.timor._certificates",
-    "theory.timor._deep",
-    "theory.timor._kkt",
-    "theory.timor._lagrangian",
-    "theory.timor._polish",
-    "theory.timor._minimum_norm",
     "theory.timor",
     "theory",
-    "sweeps._fields",
-    "sweeps._settings",
-    "sweeps._axes",
-    "sweeps._spec",
-    "sweeps._toml",
-    "sweeps._plan",
-    "sweeps._store",
-    "sweeps._memory",
-    "sweeps._build",
-    "sweeps._lanes",
-    "sweeps._flow_runs",
-    "sweeps._descent_runs",
-    "sweeps._compute",
-    "sweeps._manifest",
-    "sweeps._worker",
-    "sweeps._cluster",
-    "sweeps._engines",
-    "sweeps._queue",
-    "sweeps._claim",
-    "sweeps._collect",
-    "sweeps._first_escape",
-    "sweeps._page",
-    "sweeps._run",
-    "sweeps._commands",
+    "sweeps.spec",
+    "sweeps.results",
+    "sweeps.run",
     "sweeps",
-    "plotting._annotated",
-    "plotting._style",
-    "plotting._axes",
-    "plotting._labels",
-    "plotting._trajectory",
-    "plotting._caption",
-    "plotting._measurements",
-    "plotting._overview",
     "plotting",
-    "_report",
-    "_usage",
     "cli",
 )
 # Diagnostics measure a net on a problem, and know of nothing else.
-BEHIND_DIAGNOSTICS = {"_lanczos", "_problem", "nets"}
+BEHIND_DIAGNOSTICS = {"_lanczos", "problem", "nets"}
 # Imports inside functions, (module, what): packages that not every run needs, and that
 # together take longer to import than all the rest.
 LATE_IMPORTS = {
-    ("_descent", "optax"),
-    ("_labelling", "xarray"),
+    ("descent._descend", "optax"),
+    ("run._labelling", "xarray"),
     ("_progress", "tqdm"),
-    ("_sgd", "optax"),
-    ("_files", "xarray"),
+    ("descent._sgd", "optax"),
+    ("run._files", "xarray"),
     ("_netcdf", "h5netcdf"),
     ("_netcdf", "xarray.backends"),
-    ("escape._column_generation", "scipy.optimize"),
-    ("escape._search_folder", "xarray"),
-    ("sweeps._collect", "xarray"),
-    ("sweeps._commands", "xarray"),
+    ("escape.exact._column_generation", "scipy.optimize"),
+    ("escape.search._search_folder", "xarray"),
+    ("sweeps.results._collect", "xarray"),
+    ("cli._sweep", "xarray"),
     ("plotting._axes", "matplotlib.ticker"),
     ("plotting._measurements", "xarray"),
     ("plotting._overview", "matplotlib.figure"),
     ("plotting._style", "matplotlib"),
-    ("sweeps._cluster", "distributed"),
-    ("sweeps._cluster", "distributed.comm.core"),
-    ("sweeps._first_escape", "xarray"),
-    ("sweeps._store", "xarray"),
+    ("sweeps.run._cluster", "distributed"),
+    ("sweeps.run._cluster", "distributed.comm.core"),
+    ("sweeps.results._first_escape", "xarray"),
+    ("sweeps.results._store", "xarray"),
     ("theory.galanti._sde", "lineax"),
     ("theory.le_jegelka._counterexample", "scipy.optimize"),
     ("theory.le_jegelka._counterexample", "scipy.special"),
@@ -340,14 +134,45 @@ def own_imports(module: str) -> set[str]:
     return found
 
 
-def test_every_module_has_a_place_in_the_order():
-    assert set(ORDER) | {""} == set(TREES), "give new modules a place in ORDER"
+def room_of(module: str) -> str:
+    """The innermost room that a module is in, or is."""
+    while module not in ROOMS:
+        module = module.rpartition(".")[0]
+    return module
 
 
-@pytest.mark.parametrize("module", ORDER)
+def test_every_module_is_in_a_room():
+    assert set(ROOMS) <= set(TREES)
+    outside = {m for m in MODULES if m and not any(_is_in(m, room) for room in ROOMS)}
+    assert not outside, "give new rooms a place in ROOMS"
+
+
+def _is_in(module: str, room: str) -> bool:
+    return f"{module}.".startswith(f"{room}.")
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module])
 def test_imports_point_one_way(module):
-    before = set(ORDER[: ORDER.index(module)])
-    assert own_imports(module) <= before
+    """From a room to those before it, by what these offer and not by their own modules."""
+    own = room_of(module)
+    for target in own_imports(module):
+        room = room_of(target)
+        if room != own:
+            assert ROOMS.index(room) < ROOMS.index(own), target
+            around = room.rpartition(".")[0]
+            private = target != room or (
+                room.rpartition(".")[2].startswith("_") and not _is_in(own, around or own)
+            )
+            assert not private, f"{target} is the room's own"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_modules_of_a_room_import_each_other_one_way(room):
+    inside = {m: own_imports(m) for m in MODULES if m and room_of(m) == room}
+    left = set(inside)
+    while ready := {m for m in left if not (inside[m] & left) - {m}}:
+        left -= ready
+    assert not left, "these import each other in a circle"
 
 
 def test_diagnostics_know_only_problem_and_net():
@@ -365,8 +190,8 @@ def test_plotting_draws_any_dataset():
 
 def test_only_the_command_imports_the_command():
     for module in MODULES:
-        if module not in ("cli", "_report"):
-            assert not own_imports(module) & {"cli", "_report"}, module
+        if room_of(module or "_cache") != "cli":
+            assert not any(_is_in(m, "cli") for m in own_imports(module)), module
 
 
 def test_nothing_but_the_command_draws():
@@ -374,7 +199,7 @@ def test_nothing_but_the_command_draws():
     for module in MODULES:
         if module and not module.startswith("plotting"):
             drawing = {name for name in own_imports(module) if name.startswith("plotting")}
-            assert drawing <= ({"plotting"} if module == "_report" else set()), module
+            assert drawing <= ({"plotting"} if module == "cli._report" else set()), module
 
 
 def test_late_imports_are_listed():
@@ -408,7 +233,7 @@ def test_nothing_global_is_touched(module):
     everything = targets | attributes
     for word in ("pyplot", "pickle", "cloudpickle", "dill", "joblib", "environ", "global"):
         assert not any(word in name.split(".") for name in everything), word
-    if module not in ("_cache", "cli", "sweeps._worker"):
+    if module not in ("_cache", "cli._main", "sweeps.run._worker"):
         assert not any(name.startswith("jax.config") for name in everything)
     assert not any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(tree))
 

@@ -11,7 +11,6 @@ import pytest
 from fixtures import distance
 
 import gfdyn as gf
-from gfdyn._serialise import decode, encode
 from gfdyn.kinks import lines_of
 from gfdyn.nets import (
     conv,
@@ -24,6 +23,7 @@ from gfdyn.nets import (
     resnet_identity,
     sequential,
 )
+from gfdyn.run._serialise import decode, encode
 
 
 LEAKY = "leaky_relu(0.1)"

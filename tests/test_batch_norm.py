@@ -13,8 +13,8 @@ import reference
 from fixtures import float_dtypes
 
 import gfdyn as gf
-from gfdyn._serialise import decode, encode
 from gfdyn.nets import architecture, batch_norm, conv, dense, sequential
+from gfdyn.run._serialise import decode, encode
 
 
 N = 7

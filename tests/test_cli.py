@@ -13,7 +13,7 @@ import pytest
 import tyro
 
 import gfdyn as gf
-from gfdyn import cli
+from gfdyn.cli import _main as cli
 
 
 SMALL = ["--depth", "3", "--width", "6", "--samples", "20", "--data", "teacher"]

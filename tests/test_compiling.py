@@ -9,7 +9,7 @@ import pytest
 from fixtures import sliding
 
 import gfdyn as gf
-from gfdyn import _compiling
+from gfdyn.run import _compiling
 
 
 def test_a_shape_compiles_once():

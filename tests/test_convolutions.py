@@ -14,8 +14,8 @@ import scipy.integrate
 from jax.flatten_util import ravel_pytree
 
 import gfdyn as gf
-from gfdyn._serialise import decode, encode
 from gfdyn.nets import AveragePool, ChannelsLast, Composed, Conv, LayeredNet, Wrapped, wrap
+from gfdyn.run._serialise import decode, encode
 
 
 nn = eqx.nn

@@ -14,8 +14,8 @@ from scipy.optimize import brentq
 
 import gfdyn as gf
 from gfdyn import plotting
-from gfdyn.escape._onset import onset
-from gfdyn.escape._segmentation import at, rests
+from gfdyn.escape.episodes._onset import onset
+from gfdyn.escape.episodes._segmentation import at, rests
 from gfdyn.nets import scaled_to_norm
 
 

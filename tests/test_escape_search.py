@@ -13,8 +13,8 @@ from fixtures import biased_net, float_dtypes, linear_problem, rows
 
 import gfdyn as gf
 from gfdyn.escape import FallingRate, clarke_residual, projected_descent, search
-from gfdyn.escape._clusters import levels
-from gfdyn.escape._convergence import Found, _follow, converge
+from gfdyn.escape.search._clusters import levels
+from gfdyn.escape.search._convergence import Found, _follow, converge
 
 
 RANK_ONE, OPTIMAL = np.sqrt(2) - 1, 0.5
@@ -350,7 +350,7 @@ def scripted(monkeypatch, *ends):
             kinks=none,
         )
 
-    monkeypatch.setattr("gfdyn.escape._convergence._follow", follow)
+    monkeypatch.setattr("gfdyn.escape.search._convergence._follow", follow)
     found = converge(circle(), net_of(0.4), 1e-9, 100)
     assert next(told, None) is None, "it gave up too early"
     assert found.speed == found.net.weights[0][0, 0]

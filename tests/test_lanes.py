@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gfdyn as gf
-from gfdyn._lanes import lanes_in_turn
+from gfdyn.run._lanes import lanes_in_turn
 
 
 X, ROUNDS = np.array([0.5, -1.5, 2.0]), np.array([3, 0, 5])

@@ -18,8 +18,8 @@ import pytest
 import xarray as xr
 
 import gfdyn as gf
-from gfdyn._files import _checksum
 from gfdyn._netcdf import write_netcdf
+from gfdyn.run._files import _checksum
 
 
 Arrays = dict[str, np.ndarray]

@@ -12,7 +12,7 @@ import pytest
 import reference
 
 import gfdyn as gf
-from gfdyn._problem import check_fit
+from gfdyn.problem import check_fit
 
 
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import gfdyn as gf
-from gfdyn._results import choose, name_of, reason_of
+from gfdyn.run._results import choose, name_of, reason_of
 
 
 def test_results_print_their_names():

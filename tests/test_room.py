@@ -10,7 +10,7 @@ import jax
 import pytest
 
 import gfdyn as gf
-from gfdyn import _room
+from gfdyn import _program_limit as _room
 
 
 def test_programs_are_dropped_at_half_of_the_mappings(tmp_path, monkeypatch):
@@ -51,8 +51,8 @@ def test_the_user_says_how_many_mappings(tmp_path, monkeypatch):
 
 def test_only_a_solve_that_compiled_looks(monkeypatch):
     looks = []
-    monkeypatch.setattr("gfdyn._solve.make_room", lambda: looks.append("solve"))
-    monkeypatch.setattr("gfdyn._descent.make_room", lambda: looks.append("descent"))
+    monkeypatch.setattr("gfdyn.run._solve.make_room", lambda: looks.append("solve"))
+    monkeypatch.setattr("gfdyn.descent._descend.make_room", lambda: looks.append("descent"))
     problem = gf.Problem(gf.data.xor(), gf.losses.squared)
     net = gf.nets.MLP([2, 3, 1], key=jax.random.key(0), scale=0.5)
     flow, solver = gf.GradientFlow(problem), gf.solvers.Adaptive(rtol=1e-3)

@@ -14,8 +14,8 @@ import reference
 from fixtures import biased_net, float_dtypes
 
 import gfdyn as gf
-from gfdyn._sampling import draw_epoch, uniform_subsets
-from gfdyn._sgd import advance
+from gfdyn.descent._sampling import draw_epoch, uniform_subsets
+from gfdyn.descent._sgd import advance
 
 
 N, SIZE, STEPS = 12, 5, 11

@@ -12,10 +12,10 @@ import pytest
 from fixtures import all_active, distance, linear_problem, rows, sliding, tight
 
 import gfdyn as gf
-from gfdyn import _solve
-from gfdyn._begin import begin
-from gfdyn._integrate import advance
-from gfdyn._solve import make_task
+from gfdyn.run import _solve
+from gfdyn.run._begin import begin
+from gfdyn.run._integrate import advance
+from gfdyn.run._solve import make_task
 
 
 @pytest.fixture

@@ -28,15 +28,15 @@ from fixtures import sweep_files
 from killed_sweeps import SPEC, on
 
 from gfdyn import sweeps
-from gfdyn.sweeps import _cluster, _queue, _run
-from gfdyn.sweeps._cluster import Cluster, open_cluster
-from gfdyn.sweeps._compute import PointOutcome
-from gfdyn.sweeps._engines import Engine
-from gfdyn.sweeps._manifest import versions
-from gfdyn.sweeps._plan import make_plan, resolved
-from gfdyn.sweeps._queue import Queue
-from gfdyn.sweeps._store import Store
-from gfdyn.sweeps._worker import Employer, UnfitWorkerError, unfit
+from gfdyn.sweeps.results._manifest import versions
+from gfdyn.sweeps.results._store import Store
+from gfdyn.sweeps.run import _cluster, _queue, _run
+from gfdyn.sweeps.run._cluster import Cluster, open_cluster
+from gfdyn.sweeps.run._compute import PointOutcome
+from gfdyn.sweeps.run._engines import Engine
+from gfdyn.sweeps.run._queue import Queue
+from gfdyn.sweeps.run._worker import Employer, UnfitWorkerError, unfit
+from gfdyn.sweeps.spec._plan import make_plan, resolved
 
 
 KILLS = int(os.environ.get("GFDYN_KILLS", "1"))

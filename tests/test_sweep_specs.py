@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gfdyn as gf
-from gfdyn.sweeps._plan import make_plan, resolved
+from gfdyn.sweeps.spec._plan import make_plan, resolved
 
 
 S = gf.sweeps

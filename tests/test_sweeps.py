@@ -20,10 +20,10 @@ import xarray as xr
 from fixtures import sweep_files
 
 import gfdyn as gf
-from gfdyn import cli
-from gfdyn.sweeps import _compute
-from gfdyn.sweeps._plan import make_plan, resolved
-from gfdyn.sweeps._store import Store, _checksum
+from gfdyn.cli import _main as cli
+from gfdyn.sweeps.results._store import Store, _checksum
+from gfdyn.sweeps.run import _compute
+from gfdyn.sweeps.spec._plan import make_plan, resolved
 
 
 S = gf.sweeps

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gfdyn._time import MAX_CHANGE, NODES, fit_time_rate
+from gfdyn.run._time import MAX_CHANGE, NODES, fit_time_rate
 
 
 @pytest.mark.parametrize("slope", [0.0, 1.0, -3.0, MAX_CHANGE, -MAX_CHANGE])

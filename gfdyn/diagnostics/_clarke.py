@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from .._problem import Problem, check_fit
 from ..nets import (
     AbstractNet,
     Coincidence,
@@ -26,6 +25,7 @@ from ..nets import (
     passing_alone,
     with_ratios,
 )
+from ..problem import Problem, check_fit
 
 
 Scalar = Float[Array, ""]

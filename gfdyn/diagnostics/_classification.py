@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._problem import Problem
 from ..nets import AbstractNet, scaled_to_norm
+from ..problem import Problem
 
 
 Scalar = Float[Array, ""]

@@ -7,8 +7,8 @@ import jax.flatten_util
 from jaxtyping import Array, Float
 
 from .._lanczos import extremal_eigenvalues, largest_eigenvalues
-from .._problem import Problem
 from ..nets import AbstractNet, norm
+from ..problem import Problem
 
 
 Scalar = Float[Array, ""]

@@ -5,8 +5,8 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._problem import Problem
 from ..nets import AbstractNet, scaled_to_norm
+from ..problem import Problem
 
 
 def direction(problem: Problem, net: AbstractNet) -> AbstractNet:

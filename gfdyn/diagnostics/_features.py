@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._problem import Problem
 from ..nets import MLP, AbstractNet
+from ..problem import Problem
 
 
 def nonlinearity(problem: Problem, net: AbstractNet) -> Float[Array, " hidden"]:

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .._problem import Problem
 from ..nets import AbstractNet, Dag, FrozenGate, Invariant
+from ..problem import Problem
 
 
 Gates = tuple[Float[Array, "samples _"], ...]

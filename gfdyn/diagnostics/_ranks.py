@@ -5,8 +5,8 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from .._problem import Problem
 from ..nets import AbstractNet
+from ..problem import Problem
 
 
 def layer_ranks(

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._problem import Problem
 from ..nets import AbstractNet, norm
+from ..problem import Problem
 
 
 def smoothed_margin(problem: Problem, net: AbstractNet) -> Float[Array, ""]:

@@ -6,8 +6,8 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._problem import Problem
 from ..nets import AbstractNet
+from ..problem import Problem
 
 
 Normalisation = Literal["none", "spectral", "frobenius"]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from .._problem import Problem
 from ..nets import AbstractNet
+from ..problem import Problem
 
 
 Outputs = Float[Array, "samples outputs"]

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._problem import Problem, check_fit
-from ..nets import MLP, norm, scaled_to_norm
+from ..nets import MLP, check_mlp, norm, scaled_to_norm
+from ..problem import Problem, check_fit
 
 
 _MAX_SWEEPS = 10_000
@@ -134,24 +134,6 @@ def nearly_balanced(
     common = jnp.where(alive, mean, 0)
     balanced = MLP.from_weights([common * w for w in weights], net.activations)
     return balanced, reached
-
-
-def check_mlp(net: Any) -> None:
-    """Raise unless the net is a single MLP.
-
-    Raises:
-        TypeError: if it is of another kind.
-        ValueError: if it is a stack of nets.
-    """
-    if not isinstance(net, MLP):
-        raise TypeError(
-            f"net is a {type(net).__name__}, whose layers are not one matrix each; this "
-            "is for gf.nets.MLP only."
-        )
-    if net.weights[0].ndim != 2:
-        raise ValueError(
-            f"net is a stack of nets (W_1 has shape {net.weights[0].shape}); use jax.vmap."
-        )
 
 
 def _check_deepening(net: MLP, k: Any) -> None:

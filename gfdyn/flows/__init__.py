@@ -1,6 +1,12 @@
 """Right-hand sides: gradient flow and its escape coordinates, each in a clock."""
 
-from ._base import AbstractFlow as AbstractFlow, Field as Field, State as State
+from ._base import (
+    AbstractFlow as AbstractFlow,
+    Field as Field,
+    State as State,
+    axpy as axpy,
+    dot as dot,
+)
 from ._escape import EscapeFlow as EscapeFlow, Polar as Polar
 from ._gradient import GradientFlow as GradientFlow
 from ._momentum import MomentumFlow as MomentumFlow, Moving as Moving

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .._problem import Problem
 from ..nets import AbstractNet
+from ..problem import Problem
 
 
 Scalar = Float[Array, ""]

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .._lanczos import extremal_eigenvalues
-from .._problem import Problem, check_fit, check_problem
 from .._tracing import is_concrete
 from ..nets import AbstractNet, norm
+from ..problem import Problem, check_fit, check_problem
 from ._base import (
     AbstractFlow,
     Field,

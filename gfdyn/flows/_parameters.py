@@ -3,8 +3,8 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._problem import Problem
 from ..nets import AbstractNet
+from ..problem import Problem
 from ._base import root_mean_squares
 from ._unconstrained import AbstractUnconstrainedFlow
 

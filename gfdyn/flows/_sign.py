@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .._problem import Problem, check_fit, check_problem
 from ..nets import AbstractNet
+from ..problem import Problem, check_fit, check_problem
 from ._base import Jumps, Scalar, State, dot
 from ._parameters import AbstractParameterFlow
 

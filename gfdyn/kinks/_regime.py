@@ -42,16 +42,7 @@ from ._in_range import Free, free_multipliers, into_range, most_free
 from ._letting_go import LettingGo
 from ._play import play
 from ._sites import nonzero
-from ._tangent import (
-    OFF,
-    ON,
-    SLIDING,
-    Row,
-    Square,
-    TangentNetwork,
-    holding,
-    parallel_angle,
-)
+from ._tangent import OFF, ON, SLIDING, Row, Square, TangentNetwork, holding, parallel_angle
 
 
 # Proposals before gradient descent is played, and after each time that it was; in the

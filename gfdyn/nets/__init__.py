@@ -3,6 +3,7 @@
 from ._activation import (
     FrozenGate as FrozenGate,
     PiecewiseLinear as PiecewiseLinear,
+    activation as activation,
     identity as identity,
     leaky_relu as leaky_relu,
     relu as relu,
@@ -46,6 +47,7 @@ from ._foreign import check_net as check_net
 from ._from_torch import from_torch as from_torch
 from ._initialisation import (
     balanced as balanced,
+    check_key as check_key,
     dominated as dominated,
     fan_in_uniform as fan_in_uniform,
     gaussian as gaussian,
@@ -60,7 +62,7 @@ from ._joined_samples import (
     with_ratios as with_ratios,
 )
 from ._layered import Layer as Layer, LayeredNet as LayeredNet
-from ._mlp import MLP as MLP
+from ._mlp import MLP as MLP, check_mlp as check_mlp
 from ._rescaled import (
     Rescaled as Rescaled,
     scaled_output as scaled_output,

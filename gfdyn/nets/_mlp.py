@@ -1,6 +1,7 @@
 """The bias-free multi-layer perceptron."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -161,6 +162,24 @@ class MLP(AbstractNet):
             for i, (sigma, pair) in enumerate(
                 zip(self.activations, pairs, strict=True), start=1
             )
+        )
+
+
+def check_mlp(net: Any) -> None:
+    """Raise unless the net is a single MLP.
+
+    Raises:
+        TypeError: if it is of another kind.
+        ValueError: if it is a stack of nets.
+    """
+    if not isinstance(net, MLP):
+        raise TypeError(
+            f"net is a {type(net).__name__}, whose layers are not one matrix each; this "
+            "is for gf.nets.MLP only."
+        )
+    if net.weights[0].ndim != 2:
+        raise ValueError(
+            f"net is a stack of nets (W_1 has shape {net.weights[0].shape}); use jax.vmap."
         )
 
 

@@ -7,11 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._lanes import lane
-from .._results import is_ok, name_of
-from .._trajectory import Trajectory
 from ..flows import EscapeFlow, MomentumFlow, SignFlow
 from ..nets import MLP, AbstractNet
+from ..run import Trajectory, is_ok, lane, name_of
 
 
 _CLOCKS = {

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import diagnostics
-from .._trajectory import Trajectory, hashable, measure
 from ..flows import EscapeFlow, Polar
 from ..losses import Linear
 from ..nets import Wrapped
+from ..run import Trajectory, hashable, measure
 from ._annotated import Dataset
 
 

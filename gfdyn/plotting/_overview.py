@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .._results import is_ok, name_of
-from .._trajectory import Trajectory
 from ..flows import EscapeFlow
+from ..run import Trajectory, is_ok, name_of
 from . import _trajectory as panels
 from ._annotated import Axes, Dataset, Figure
 from ._axes import clock_of, is_wide, log_axis, symbol

@@ -25,7 +25,7 @@ from table import GOOD, Row  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from gfdyn._atomic import replace_atomically  # noqa: E402
-from gfdyn._room import make_room  # noqa: E402
+from gfdyn._program_limit import make_room  # noqa: E402
 
 
 # In the order of the table.

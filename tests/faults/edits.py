@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from gfdyn._files import _checksum
 from gfdyn._netcdf import write_netcdf
-from gfdyn._serialise import _known_classes
+from gfdyn.run._files import _checksum
+from gfdyn.run._serialise import _known_classes
 
 
 Arrays = dict[str, np.ndarray]

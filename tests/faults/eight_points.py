@@ -20,7 +20,7 @@ from fixtures import sweep_files
 from table import Outcome
 
 from gfdyn import sweeps
-from gfdyn.sweeps._plan import resolved
+from gfdyn.sweeps.spec._plan import resolved
 
 
 AXES = {"net.init_scale": (1.0, 0.1), "net.seed": sweeps.seeds(4)}

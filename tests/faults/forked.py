@@ -24,10 +24,10 @@ import jax
 import gfdyn as gf
 from gfdyn import sweeps
 from gfdyn._atomic import _machine, replace_atomically
-from gfdyn.sweeps import _worker
-from gfdyn.sweeps._compute import PointOutcome
-from gfdyn.sweeps._plan import PointBatch
-from gfdyn.sweeps._store import Store
+from gfdyn.sweeps.results._store import Store
+from gfdyn.sweeps.run import _worker
+from gfdyn.sweeps.run._compute import PointOutcome
+from gfdyn.sweeps.spec._plan import PointBatch
 
 
 _FORKS = multiprocessing.get_context("forkserver")

@@ -18,7 +18,7 @@ import tomli_w
 from hypothesis import strategies as st
 from table import Attempt, Outcome, Row
 
-from gfdyn import cli
+from gfdyn.cli import _main as cli
 
 
 # Seconds that no refusal takes, nor a run of that size.

@@ -29,8 +29,8 @@ from eight_points import (
 from table import Outcome, Row
 
 from gfdyn import sweeps
-from gfdyn.sweeps._plan import make_plan
-from gfdyn.sweeps._store import Store
+from gfdyn.sweeps.results._store import Store
+from gfdyn.sweeps.spec._plan import make_plan
 
 
 # From the first point that is written to the last one, about.

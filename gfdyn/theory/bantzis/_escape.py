@@ -3,11 +3,10 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._problem import Problem, check_fit
 from ...diagnostics import direction, escape_speed, neuron_balance
 from ...escape import clarke_residual, deepen, log_escape_time
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, AbstractNet, norm
+from ...nets import MLP, AbstractNet, check_mlp, norm
+from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
 from ._quantities import operator_norm
 

@@ -10,8 +10,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from ..._problem import Problem
 from ...nets import MLP, norm
+from ...problem import Problem
 from .._check import Check, at_most
 from ._quantities import hidden, is_relu, operator_norm, tails_after, unit_layers
 

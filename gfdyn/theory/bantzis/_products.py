@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._problem import Problem
 from ..._tracing import is_concrete
 from ...nets import MLP, norm
+from ...problem import Problem
 from .._check import Check, at_most
 from ._quantities import hidden, operator_norm, tail, unit_layers
 

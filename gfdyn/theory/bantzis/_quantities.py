@@ -4,10 +4,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..._problem import Problem, check_fit
 from ...diagnostics import direction
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, norm
+from ...nets import MLP, check_mlp, norm
+from ...problem import Problem, check_fit
 
 
 Scalar = Float[Array, ""]

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._problem import Problem
 from ..._tracing import is_concrete
 from ...diagnostics import escape_speed
 from ...escape import speed_bounds
 from ...nets import MLP, norm
+from ...problem import Problem
 from .._check import Check, at_most
 from ._quantities import is_relu, operator_norm, singular_values, tails_after, unit_layers
 

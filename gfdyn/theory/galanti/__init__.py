@@ -58,7 +58,4 @@ from ._stationarity import (
     stationarity as stationarity,
     zero_or_collinear as zero_or_collinear,
 )
-from ._switched import (
-    low_rank_window as low_rank_window,
-    switched_flow as switched_flow,
-)
+from ._switched import low_rank_window as low_rank_window, switched_flow as switched_flow

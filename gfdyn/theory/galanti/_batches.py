@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from ..._sampling import uniform_subsets
+from ...descent import uniform_subsets
 
 
 # Beyond, a minimum over all batches is no matter of patience.

@@ -5,10 +5,10 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from ... import losses
-from ..._problem import Problem
 from ..._tracing import is_concrete
 from ...data import Dataset
 from ...nets import MLP
+from ...problem import Problem
 
 
 def collinear_convergence_point(

@@ -7,17 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..._problem import Problem, check_fit
-from ..._sampling import on_batch
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, AbstractNet, LayeredNet
+from ...descent import on_batch
+from ...nets import MLP, AbstractNet, LayeredNet, check_mlp
+from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
-from ._quantities import (
-    ROUNDING,
-    check_matrices,
-    excess,
-    normalised_receivers,
-)
+from ._quantities import ROUNDING, check_matrices, excess, normalised_receivers
 
 
 class Factors(NamedTuple):

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._problem import Problem, check_fit
 from ..._tracing import is_concrete
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, AbstractNet, norm
+from ...nets import MLP, AbstractNet, check_mlp, norm
+from ...problem import Problem, check_fit
 from .._check import Check, equal
 from ._quantities import ROUNDING, Scalar
 

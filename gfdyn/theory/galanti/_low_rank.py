@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from ..._problem import Problem
-from ..._sampling import on_batch
+from ...descent import on_batch
 from ...nets import AbstractNet
+from ...problem import Problem
 from .._check import Check, at_most
 from ._quantities import (
     ROUNDING,

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._rates import LearningRate, NormScaledRate
 from ..._tracing import is_concrete
+from ...descent import LearningRate, NormScaledRate
 from ...nets import AbstractNet
 from .._check import Check, at_most
 from ._quantities import ROUNDING, Scalar, check_matrices, distance_to_rank, excess

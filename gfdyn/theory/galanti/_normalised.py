@@ -7,12 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._problem import Problem, check_fit
-from ..._solve import solve
-from ..._trajectory import Trajectory
-from ...escape._rewrite import check_mlp
 from ...flows import GradientFlow
-from ...nets import MLP, WeightNormalised
+from ...nets import MLP, WeightNormalised, check_mlp
+from ...problem import Problem, check_fit
+from ...run import Trajectory, solve
 from .._check import Check, at_most, equal
 from ._quantities import ROUNDING, Scalar, distance_to_rank
 

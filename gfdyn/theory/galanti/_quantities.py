@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._problem import Problem, check_fit
 from ...nets import AbstractNet, Dag, LayeredNet, weight_mask
+from ...problem import Problem, check_fit
 
 
 Scalar = Float[Array, ""]

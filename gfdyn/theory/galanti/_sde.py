@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from ..._problem import Problem
 from ...flows import GradientFlow
 from ...nets import AbstractNet, LayeredNet
+from ...problem import Problem
 from ._quantities import Scalar, check_mean
 
 

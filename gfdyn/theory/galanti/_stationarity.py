@@ -5,18 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._problem import Problem, check_fit
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, AbstractNet, norm
+from ...nets import MLP, AbstractNet, check_mlp, norm
+from ...problem import Problem, check_fit
 from .._check import Check, at_most
-from ._quantities import (
-    Scalar,
-    check_mean,
-    decayed,
-    difference,
-    sample_gradient,
-    square,
-)
+from ._quantities import Scalar, check_mean, decayed, difference, sample_gradient, square
 
 
 # Samples at a time, whose gradients are held.

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Int
 
-from ..._problem import Problem
-from ..._sampling import on_batch
-from ..._solve import solve
+from ...descent import on_batch
 from ...flows import GradientFlow
 from ...nets import AbstractNet
+from ...problem import Problem
+from ...run import solve
 from ...solvers import AbstractSolver
 from .._check import Check, at_most
 from ._quantities import check_matrices, check_mean, excess

@@ -64,9 +64,7 @@ from ._regimes import (
     rescaling_keeps_patterns as rescaling_keeps_patterns,
     small_risk_separates as small_risk_separates,
 )
-from ._singular_values import (
-    neighbouring_singular_values as neighbouring_singular_values,
-)
+from ._singular_values import neighbouring_singular_values as neighbouring_singular_values
 from ._subdifferentials import (
     equal_path_subdifferentials as equal_path_subdifferentials,
     path_subdifferentials as path_subdifferentials,

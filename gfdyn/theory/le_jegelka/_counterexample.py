@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from ... import losses
-from ..._problem import Problem
 from ...data import Dataset
 from ...nets import MLP
+from ...problem import Problem
 
 
 def counterexample(

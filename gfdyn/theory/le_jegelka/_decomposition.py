@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float, Int
 
-from ..._problem import Problem, check_fit
 from ...nets import MLP, Dag, LayeredNet
+from ...problem import Problem, check_fit
 from .._check import Check, equal
 from ._graph import Rows, edge_weights, graph_of, output_vertex, vertex_gates
 from ._path_tree import PathTree, starts, unroll

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._problem import Problem, check_fit
 from ...nets import AbstractNet, norm
+from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
 from ._version import Version, check_version
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..._problem import Problem
 from ...nets import AbstractNet, norm
+from ...problem import Problem
 from .._check import Check, equal
 from ._patterns import Gates, same_patterns
 from ._version import PatternVersion

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._problem import Problem, check_fit
-from ...diagnostics import is_layer
-from ...diagnostics._invariants import trained_numbers
+from ...diagnostics import is_layer, trained_numbers
 from ...nets import Dag, norm
+from ...problem import Problem, check_fit
 from .._check import Check, equal
 
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Float
 
-from ..._problem import Problem, check_fit
 from ...nets import MLP, Dag, LayeredNet
+from ...problem import Problem, check_fit
 from .._check import Check, equal
 from ._decomposition import LIMIT
 from ._graph import graph_of, output_vertex, vertex_gates

@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from ..._problem import Problem, check_fit
-from ...diagnostics import GramVelocity, gram_velocities
-from ...diagnostics._invariants import at_units, motion
+from ...diagnostics import GramVelocity, at_units, gram_velocities, motion
 from ...nets import AbstractNet, Invariant
+from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
 from ._patterns import Gates
 

@@ -5,10 +5,9 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..._problem import Problem
-from ...diagnostics import signatures
-from ...diagnostics._invariants import at_units, equal_columns
+from ...diagnostics import at_units, equal_columns, signatures
 from ...nets import AbstractNet
+from ...problem import Problem
 from ._version import PatternVersion, check_version
 
 

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from ..._problem import Problem, check_fit
 from ...diagnostics import margin
 from ...nets import AbstractNet
+from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
 from ._version import Version
 

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float, Int
 
-from ..._problem import Problem, check_fit
 from ...nets import MLP, Dag, LayeredNet
+from ...problem import Problem, check_fit
 from .._check import Check, equal
 from ._decomposition import LIMIT, Decomposition, decompose
 from ._graph import vertex_preactivations

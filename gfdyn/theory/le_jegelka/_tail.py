@@ -6,8 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...nets import MLP, AbstractNet, LayeredNet
-from ...nets._connections import AbstractConnection, Conv, Dense
+from ...nets import MLP, AbstractConnection, AbstractNet, Conv, Dense, LayeredNet
 from ._version import Version, check_version
 
 

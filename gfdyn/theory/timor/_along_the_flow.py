@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike
 
-from ..._problem import Problem, check_fit
 from ...diagnostics import neuron_balance
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, norm
+from ...nets import MLP, check_mlp, norm
+from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
 from ._closed_forms import limit_of
 from ._setting import data_assumptions, two_neurons

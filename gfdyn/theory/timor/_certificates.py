@@ -6,10 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._problem import Problem, check_fit
 from ...diagnostics import norm_ratio
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, norm
+from ...nets import MLP, check_mlp, norm
+from ...problem import Problem, check_fit
 from .._check import Check, at_most
 from ._witness import log_mean_size
 

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..._problem import Problem
 from ..._tracing import is_concrete
 from ...nets import MLP
+from ...problem import Problem
 from ._setting import TwoNeurons, two_neurons
 
 

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from ..._kinks import Kinks
-from ..._problem import Problem
-from ..._solve import solve
 from ...flows import GradientFlow
 from ...nets import MLP
+from ...problem import Problem
+from ...run import Kinks, solve
 from ...solvers import AbstractSolver
 from ._cones import CONES
 from ._setting import two_neurons

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from ..._problem import Problem
 from ...nets import MLP
+from ...problem import Problem
 from ._setting import check_obtuse, inputs_angle, two_neurons
 
 

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._problem import Problem
 from ..._tracing import is_concrete
 from ...nets import MLP, norm
+from ...problem import Problem
 from .._check import Check, equal
 from ._setting import check_points
 

@@ -12,10 +12,9 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._problem import Problem, check_fit
 from ...diagnostics import layer_norms, mean_norm_ratio
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, norm
+from ...nets import MLP, check_mlp, norm
+from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
 from ._certificates import norm_ratio_floor
 from ._programs import asks_for_margin, check_program, is_feasible

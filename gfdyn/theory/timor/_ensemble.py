@@ -7,12 +7,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
-from ..._descent import descend
-from ..._problem import Problem
-from ..._results import RESULTS
-from ..._solve import solve
+from ...descent import descend
 from ...flows import GradientFlow
 from ...nets import MLP
+from ...problem import Problem
+from ...run import RESULTS, solve
 from ...solvers import AbstractSolver, ExactKinks
 from ...stopping import AbstractStop, GradientBelow
 

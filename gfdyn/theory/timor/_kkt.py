@@ -10,9 +10,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from ..._problem import Problem, check_fit
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, PiecewiseLinear, norm
+from ...nets import MLP, PiecewiseLinear, check_mlp, norm
+from ...problem import Problem, check_fit
 from ._programs import asks_for_margin, at_margin_one, gaps, violation
 
 

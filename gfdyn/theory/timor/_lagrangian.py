@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from ..._problem import Problem
 from ...nets import MLP
+from ...problem import Problem
 from ._programs import asks_for_margin, gaps
 
 

@@ -11,8 +11,8 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._problem import Problem
 from ...nets import MLP
+from ...problem import Problem
 from .._check import Check, at_most, equal
 from ._bounds import (
     dead_neuron_loss,

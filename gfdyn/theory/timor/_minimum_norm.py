@@ -9,11 +9,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ..._problem import Problem, check_fit
-from ...data import Dataset
-from ...data._checks import check_counts, random_keys
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, norm
+from ...data import Dataset, check_counts, random_keys
+from ...nets import MLP, check_mlp, norm
+from ...problem import Problem, check_fit
 from ._kkt import kkt
 from ._lagrangian import RoundedReLU, augmented_lagrangian, rounded_outputs
 from ._polish import polish

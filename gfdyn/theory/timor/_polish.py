@@ -9,8 +9,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from ..._problem import Problem
 from ...nets import MLP, FrozenGate
+from ...problem import Problem
 from ._programs import asks_for_margin, gaps
 
 

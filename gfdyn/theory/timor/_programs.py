@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..._problem import Problem
 from ...losses import Exponential, Logistic, Squared
 from ...nets import MLP
+from ...problem import Problem
 
 
 Outputs = Float[Array, "samples outputs"]

@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..._problem import Problem, check_fit
 from ..._tracing import is_concrete
-from ...escape._rewrite import check_mlp
 from ...losses import Squared
-from ...nets import MLP, PiecewiseLinear
+from ...nets import MLP, PiecewiseLinear, check_mlp
+from ...problem import Problem, check_fit
 
 
 Pair = Float[Array, "2 2"]

@@ -5,8 +5,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...escape._rewrite import check_mlp
-from ...nets import MLP, norm
+from ...nets import MLP, check_mlp, norm
 
 
 Scalar = Float[Array, ""]
