@@ -8,15 +8,13 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
+from ._types import Outputs, Scalar
 from .data import Dataset
 from .losses import AbstractLoss, linear
 from .nets import AbstractNet, check_net
 
 
-Outputs = Float[Array, "samples outputs"]
-Scalar = Float[Array, ""]
 Reduction = Literal["mean", "sum"]
 
 

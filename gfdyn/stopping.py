@@ -22,11 +22,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ._numbers import check_number, is_fraction, is_positive
+from ._types import Scalar
 from .nets import AbstractNet
 from .problem import Problem
 
-
-Scalar = Float[Array, ""]
 
 _FRACTION = "must be a fraction, 0 or more and less than 1."
 

@@ -26,6 +26,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
     "_cache",
     "_tracing",
+    "_types",
     "_program_limit",
     "_numbers",
     "_lanczos",

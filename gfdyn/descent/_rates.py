@@ -9,11 +9,8 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._numbers import check_count, check_number, is_positive
 from .._tracing import is_concrete
+from .._types import Count, Scalar
 from ..nets import AbstractNet, norm
-
-
-Scalar = Float[Array, ""]
-Count = Int[Array, ""]
 
 
 class NormScaledRate(eqx.Module):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from .._types import Count, Scalar
 from ..flows import GradientFlow, axpy, dot
 from ..nets import AbstractNet, norm
 from ..run import DescentState as DescentState, open_ledger, tracing, update_ledger
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     import optax
 
 
-Scalar = Float[Array, ""]
-Count = Int[Array, ""]
 Rows = tuple[Float[Array, " saves"], AbstractNet]
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from .._types import Mask, Scalar, Sites, Vector
 from ..nets import (
     AbstractNet,
     Coincidence,
@@ -26,12 +27,6 @@ from ..nets import (
     with_ratios,
 )
 from ..problem import Problem, check_fit
-
-
-Scalar = Float[Array, ""]
-Vector = Float[Array, "_"]
-Sites = tuple[Float[Array, "samples _"], ...]
-Mask = tuple[Bool[Array, "samples _"], ...]
 
 
 class Subgradient(eqx.Module):

@@ -1,13 +1,10 @@
 """Margins of classifiers."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
+from .._types import Scalar
 from ..nets import AbstractNet, scaled_to_norm
 from ..problem import Problem
-
-
-Scalar = Float[Array, ""]
 
 
 def margin(problem: Problem, net: AbstractNet) -> Scalar:

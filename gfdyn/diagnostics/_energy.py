@@ -7,11 +7,9 @@ import jax.flatten_util
 from jaxtyping import Array, Float
 
 from .._lanczos import extremal_eigenvalues, largest_eigenvalues
+from .._types import Scalar
 from ..nets import AbstractNet, norm
 from ..problem import Problem
-
-
-Scalar = Float[Array, ""]
 
 
 def risk(problem: Problem, net: AbstractNet) -> Scalar:

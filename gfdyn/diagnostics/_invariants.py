@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from .._types import Gates
 from ..nets import AbstractNet, Dag, FrozenGate, Invariant
 from ..problem import Problem
 
 
-Gates = tuple[Float[Array, "samples _"], ...]
 Square = Float[Array, "units units"]
 
 

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
+from .._types import Outputs
 from ..nets import AbstractNet
 from ..problem import Problem
 
 
-Outputs = Float[Array, "samples outputs"]
 Kernel = Float[Array, "samples outputs samples outputs"]
 
 

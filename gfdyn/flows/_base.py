@@ -15,11 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from .._types import Scalar
 from ..nets import AbstractNet
 from ..problem import Problem
-
-
-Scalar = Float[Array, ""]
 
 
 class State(eqx.Module):

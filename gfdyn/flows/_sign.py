@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from .._types import Scalar
 from ..nets import AbstractNet
 from ..problem import Problem, check_fit, check_problem
-from ._base import Jumps, Scalar, State, dot
+from ._base import Jumps, State, dot
 from ._parameters import AbstractParameterFlow
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from .._types import Scalar
 from ..nets import AbstractNet, norm
-from ._base import AbstractFlow, Field, Scalar, State
+from ._base import AbstractFlow, Field, State
 
 
 class AbstractUnconstrainedFlow(AbstractFlow):

@@ -11,9 +11,6 @@ from ._shared import Lines as Lines, lines_of as lines_of
 from ._sites import (
     GateState as GateState,
     Linearisation as Linearisation,
-    Mask as Mask,
-    Scalar as Scalar,
-    Sites as Sites,
     any_of as any_of,
     awaiting as awaiting,
     both as both,

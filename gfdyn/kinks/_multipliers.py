@@ -11,14 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow
 from ..nets import AbstractNet, in_layers, in_one_row
 from ._sites import (
     GateState,
     Linearisation,
-    Mask,
-    Scalar,
-    Sites,
     constant,
     linearise,
     masked,

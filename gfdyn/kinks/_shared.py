@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._types import Mask, Sites
 from ..nets import (
     AbstractNet,
     Coincidence,
@@ -21,7 +22,7 @@ from ..nets import (
     passing_alone,
     with_ratios,
 )
-from ._sites import GateState, Mask, Sites, any_of, both, nonzero, per_layer, standing
+from ._sites import GateState, any_of, both, nonzero, per_layer, standing
 
 
 class Lines(eqx.Module):

@@ -12,13 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._types import Mask, Sites
 from ..flows import AbstractFlow
 from ..nets import AbstractNet, PiecewiseLinear, norm
-
-
-Scalar = Float[Array, ""]
-Sites = tuple[Float[Array, "samples _"], ...]
-Mask = tuple[Bool[Array, "samples _"], ...]
 
 
 # A site counts as dead where ‖∂z/∂θ‖ is this part of what it is with all gates open.

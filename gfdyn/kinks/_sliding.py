@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool
 
+from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..nets import AbstractNet, norm
 from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
@@ -21,9 +22,6 @@ from ._shared import Lines
 from ._sites import (
     GateState,
     Linearisation,
-    Mask,
-    Scalar,
-    Sites,
     any_of,
     constant,
     linearise,

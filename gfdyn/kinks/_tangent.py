@@ -10,13 +10,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Int8
 
+from .._types import Mask, Scalar
 from ..flows import AbstractFlow
 from ..nets import AbstractNet, in_layers, in_one_row, norm
 from ._sites import (
     GateState,
     HeldGate,
-    Mask,
-    Scalar,
     constant,
     linearise,
     nonzero,

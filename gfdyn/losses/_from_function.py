@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from .._tracing import is_concrete
-from ._standard import AbstractLoss, Outputs, PerSample, columns
+from .._types import Outputs
+from ._standard import AbstractLoss, PerSample, columns
 
 
 Cost = Callable[[Float[Array, " k"], Float[Array, " k"]], Float[Array, ""]]

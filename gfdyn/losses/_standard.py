@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 from .._tracing import is_concrete
+from .._types import Outputs
 from ..data import one_hot
 
 
-Outputs = Float[Array, "samples outputs"]
 PerSample = Float[Array, " samples"]
 
 

@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from .._tracing import is_concrete
-from ._standard import AbstractLoss, Outputs, PerSample
+from .._types import Outputs
+from ._standard import AbstractLoss, PerSample
 
 
 class Weighted(AbstractLoss):

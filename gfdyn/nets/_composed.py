@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._connections import AbstractConnection, Matrix, Units
+from .._types import Matrix
+from ._connections import AbstractConnection, Units
 
 
 class AbstractFixedMap(eqx.Module):

@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._types import Matrix
+
 
 Units = Float[Array, "samples _"]
-Matrix = Float[Array, "_ _"]
 
 
 class AbstractConnection(eqx.Module):

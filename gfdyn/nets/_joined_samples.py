@@ -5,14 +5,12 @@ weights are.
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
+from .._types import Mask
 from ._base import AbstractNet
 from ._coincidence import Coincidence, in_layers, in_one_row
 from ._mlp import MLP
-
-
-Mask = tuple[Bool[Array, "samples _"], ...]
 
 
 def passing_alone(net: AbstractNet, on: Mask) -> Mask:

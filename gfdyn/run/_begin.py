@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._types import Count, Scalar
 from ..flows import State
 from ..kinks import live_gates
 from ..nets import AbstractNet
@@ -16,7 +17,7 @@ from ._compiling import tracing
 from ._kink_log import open_log
 from ._results import RESULTS, choose
 from ._saving import AcceptedSteps, open_saves, write
-from ._task import Count, Counters, Progress, Scalar, Task
+from ._task import Counters, Progress, Task
 
 
 class SolveState(eqx.Module):

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from .._types import Scalar
 from ..flows import AbstractFlow
 
-
-Scalar = Float[Array, ""]
 
 # The certificate holds while the energy residual is below so many times the tolerance; but
 # never above a per cent, and always below what no chattering solver comes down to.

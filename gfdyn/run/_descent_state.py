@@ -3,14 +3,11 @@
 import equinox as eqx
 import jax
 import jax.random as jr
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, PRNGKeyArray, UInt32
 
+from .._types import Count, Scalar
 from ..nets import AbstractNet
 from ._certificate import Ledger
-
-
-Scalar = Float[Array, ""]
-Count = Int[Array, ""]
 
 
 class DescentState(eqx.Module):

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._types import Count, Scalar
 from ..flows import AbstractFlow, State
 from ..solvers import Step
 from ._certificate import Certificate, close_ledger, update_ledger
@@ -32,7 +33,7 @@ from ._saving import (
     write,
 )
 from ._stops import check_stops, first_stop
-from ._task import Count, Counters, Progress, Scalar, Task
+from ._task import Counters, Progress, Task
 from ._time import MAX_CHANGE, NODES, TimeRate, fit_time_rate
 
 

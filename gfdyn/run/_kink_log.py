@@ -10,13 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8
 
+from .._types import Scalar
 from ..flows import AbstractFlow
 from ..kinks import NONE, GateState, gate_values, lines_of, live_gates
 from ..nets import in_one_row
 from ..solvers import GateChanges, Step
 
-
-Scalar = Float[Array, ""]
 
 _CROSSING, _SLIDE, _RELEASE, _CHOICE = range(4)
 # The fields of `Kinks` that have a row for each event

@@ -9,13 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._numbers import check_count
+from .._types import Scalar
 from ..flows import AbstractFlow
 from ..kinks import GateState
 from ..solvers import Step
 from ._time import TimeRate
-
-
-Scalar = Float[Array, ""]
 
 
 class AcceptedSteps(eqx.Module):

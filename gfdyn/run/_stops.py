@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._types import Count, Scalar
 from ..flows import State
 from ..kinks import constant
 from ..solvers import Step
 from ..stopping import Observation
-from ._task import Count, Progress, Scalar, Task
+from ._task import Progress, Task
 
 
 def check_stops(

@@ -3,18 +3,15 @@
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
+from .._types import Count, Scalar
 from ..flows import AbstractFlow, State
 from ..solvers import AbstractSolver, Events
 from ..stopping import AbstractStop
 from ._certificate import Ledger
 from ._kink_log import KinkLog
 from ._saving import AcceptedSteps, Saves
-
-
-Scalar = Float[Array, ""]
-Count = Int[Array, ""]
 
 
 class Counters(eqx.Module):

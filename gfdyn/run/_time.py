@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._types import Scalar
 
-Scalar = Float[Array, ""]
 
 # λ is interpolated by a quartic through these points of the step.
 NODES = np.linspace(0.0, 1.0, 5)

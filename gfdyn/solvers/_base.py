@@ -7,20 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
-from ..kinks import (
-    NONE,
-    GateState,
-    Mask,
-    Scalar,
-    Sites,
-    States,
-    any_of,
-    count,
-    per_layer,
-    states_of,
-    without,
-)
+from ..kinks import NONE, GateState, States, any_of, count, per_layer, states_of, without
 from ..nets import AbstractNet
 
 

@@ -16,13 +16,11 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
+from .._types import Count, Scalar
 from ..flows import State
-from ._base import Scalar
 
-
-Count = Int[Array, ""]
 
 # The most stages of a step: one of 200 is stable up to size · radius = 26 000.
 MOST_STAGES = 200

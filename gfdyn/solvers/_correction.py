@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import (
     GateState,
     Linearisation,
-    Mask,
     Motion,
-    Sites,
     any_of,
     back_to_kinks,
     both,
@@ -37,7 +36,6 @@ from ..kinks import (
 )
 from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive
-from ._base import Scalar
 from ._settle import Arrival, Settled
 from ._span import CREEP, Outcome, Span
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._types import Scalar
 from ..flows import State
-from ._base import Scalar
 
 
 class EitherOutput(eqx.Module):

@@ -9,13 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from .._numbers import check_count
+from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import (
     GateState,
     Lines,
-    Mask,
     Motion,
-    Sites,
     any_of,
     both,
     constant,
@@ -33,7 +32,7 @@ from ..kinks import (
 from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive, ControllerState, Verdict
 from ._at_kinks import at_kinks
-from ._base import AbstractSolver, GateChanges, Scalar, Step
+from ._base import AbstractSolver, GateChanges, Step
 from ._legs import after_leg, before_leg, leg_of
 from ._located import to_first_event
 from ._runge_kutta import FixedGates

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._types import Count, Scalar
 from ..flows import State
 from ..kinks import Motion, per_layer
 from ._adaptive import Adaptive
-from ._base import Scalar
-from ._chebyshev import ERROR_ORDER, Count, chebyshev_step, error_of
+from ._chebyshev import ERROR_ORDER, chebyshev_step, error_of
 from ._dense_output import of_ends, of_tsit5
 from ._runge_kutta import FixedGates, Leg, explicit_step
 from ._stiffness import Stiffness

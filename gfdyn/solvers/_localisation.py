@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from .._types import Scalar
 from ..flows import State
 from ..kinks import (
     GateState,
@@ -12,7 +13,6 @@ from ..kinks import (
     per_layer,
     preactivations,
 )
-from ._base import Scalar
 from ._settle import Arrival, Settled
 from ._span import Looks, Outcome, Span
 

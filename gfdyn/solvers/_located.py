@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Int8
 
+from .._types import Mask, Scalar
 from ..flows import State
 from ..kinks import (
     NONE,
@@ -15,7 +16,6 @@ from ..kinks import (
     SLIDING,
     GateState,
     KinkRegime,
-    Mask,
     Slots,
     States,
     TangentNetwork,
@@ -42,7 +42,6 @@ from ..kinks import (
     without,
 )
 from ..nets import in_layers, in_one_row
-from ._base import Scalar
 from ._first_time import Bracket, first_time
 from ._span import Looks, Outcome, Span
 

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
-from ..kinks import GateState, Mask, Motion, Sites, Slots, motion, motion_along, per_layer
+from ..kinks import GateState, Motion, Slots, motion, motion_along, per_layer
 from ._adaptive import held_while
-from ._base import Scalar
 
 
 class Leg(eqx.Module):

@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._types import Mask, Scalar, Sites
 from ..flows import State
 from ..kinks import (
     GateState,
     Lines,
-    Mask,
     Motion,
-    Sites,
     any_of,
     awaiting,
     back_to_kinks,
@@ -33,7 +32,6 @@ from ..kinks import (
     without,
     z_rates,
 )
-from ._base import Scalar
 from ._span import Span, out_of_range, release
 
 

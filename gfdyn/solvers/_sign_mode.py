@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
+from .._types import Mask, Scalar
 from ..flows import AbstractFlow, State
-from ..kinks import Mask
 from ..nets import AbstractNet, FrozenGate, in_one_row
-from ._base import Scalar
 
 
 Parameters = Float[Array, " parameters"]

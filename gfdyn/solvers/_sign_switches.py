@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from .._types import Scalar
 from ..flows import AbstractFlow, State
 from ..kinks import GateState, live_gates
 from ..nets import AbstractNet
 from ._adaptive import Adaptive
-from ._base import AbstractSolver, Scalar, Step
+from ._base import AbstractSolver, Step
 from ._sign_limits import LOOKS, ROUNDING, Limits, first_switch, switched
 from ._sign_mode import FrozenRisk, Mode, SignField, settled
 

@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import (
     GateState,
     Lines,
-    Mask,
     Motion,
-    Sites,
     States,
     any_of,
     both,
@@ -26,7 +25,6 @@ from ..kinks import (
     standing,
     without,
 )
-from ._base import Scalar
 from ._first_time import Bracket, first_part, first_time
 from ._runge_kutta import Leg
 

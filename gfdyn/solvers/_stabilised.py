@@ -6,10 +6,11 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 
+from .._types import Scalar
 from ..flows import AbstractFlow, State
 from ..nets import AbstractNet
 from ._adaptive import Adaptive
-from ._base import AbstractSolver, Scalar, Step
+from ._base import AbstractSolver, Step
 from ._chebyshev import ERROR_ORDER, chebyshev_step, error_of
 from ._dense_output import of_ends, of_tsit5
 from ._stiffness import Stiffness, not_stiff

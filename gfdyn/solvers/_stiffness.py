@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from .._types import Count, Scalar
 from ..flows import State
 from ..kinks import constant
 from ..nets import norm
-from ._base import Scalar
-from ._chebyshev import Count, longest_stable, stages_for
+from ._chebyshev import longest_stable, stages_for
 
 
 # Tsit5 is stable up to size · radius = 3.3: near that, stability limits a step, and not

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..._types import Scalar
 from ...diagnostics import (
     direction,
     kink_count,
@@ -21,8 +22,6 @@ from ...solvers import ExactKinks
 from ...stopping import AbstractStop, Observation
 from ._residual import clarke_residual
 
-
-Scalar = Float[Array, ""]
 
 # At rest: |dρ/dτ| below this many rtol, in units of s.
 _AT_REST = 10.0

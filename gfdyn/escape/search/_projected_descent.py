@@ -11,13 +11,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from ..._tracing import is_concrete
+from ..._types import Count, Scalar
 from ...diagnostics import direction
 from ...nets import AbstractNet, norm, scaled_to_norm
 from ...problem import Problem, check_fit
 
 
-Scalar = Float[Array, ""]
-Count = Int[Array, ""]
 Rate = ArrayLike | Callable[[Count], ArrayLike]
 
 _DEFAULT_SAVES = 100

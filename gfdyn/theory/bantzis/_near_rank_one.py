@@ -10,13 +10,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from ..._types import Scalar
 from ...nets import MLP, norm
 from ...problem import Problem
 from .._check import Check, at_most
 from ._quantities import hidden, is_relu, operator_norm, tails_after, unit_layers
-
-
-Scalar = Float[Array, ""]
 
 
 class _Split(eqx.Module):

@@ -4,13 +4,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..._types import Matrix, Scalar
 from ...diagnostics import direction
 from ...nets import MLP, check_mlp, norm
 from ...problem import Problem, check_fit
-
-
-Scalar = Float[Array, ""]
-Matrix = Float[Array, "_ _"]
 
 
 class UnitLayers(eqx.Module):

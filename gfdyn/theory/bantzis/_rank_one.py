@@ -7,15 +7,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._tracing import is_concrete
+from ..._types import Scalar
 from ...diagnostics import escape_speed
 from ...escape import speed_bounds
 from ...nets import MLP, norm
 from ...problem import Problem
 from .._check import Check, at_most
 from ._quantities import is_relu, operator_norm, singular_values, tails_after, unit_layers
-
-
-Scalar = Float[Array, ""]
 
 
 def speed_ratio(problem: Problem, optimal_speed: ArrayLike, sharp: bool = False) -> Scalar:

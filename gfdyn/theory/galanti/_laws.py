@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._tracing import is_concrete
+from ..._types import Scalar
 from ...nets import MLP, AbstractNet, check_mlp, norm
 from ...problem import Problem, check_fit
 from .._check import Check, equal
-from ._quantities import ROUNDING, Scalar
+from ._quantities import ROUNDING
 
 
 def survival(rates: Float[ArrayLike, " steps"], weight_decay: ArrayLike) -> Scalar:

@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._tracing import is_concrete
+from ..._types import Scalar
 from ...descent import LearningRate, NormScaledRate
 from ...nets import AbstractNet
 from .._check import Check, at_most
-from ._quantities import ROUNDING, Scalar, check_matrices, distance_to_rank, excess
+from ._quantities import ROUNDING, check_matrices, distance_to_rank, excess
 
 
 def companion(

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from ..._types import Scalar
 from ...flows import GradientFlow
 from ...nets import MLP, WeightNormalised, check_mlp
 from ...problem import Problem, check_fit
 from ...run import Trajectory, solve
 from .._check import Check, at_most, equal
-from ._quantities import ROUNDING, Scalar, distance_to_rank
+from ._quantities import ROUNDING, distance_to_rank
 
 
 class Normalised(eqx.Module):

@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._types import Matrix, Scalar
 from ...nets import AbstractNet, Dag, LayeredNet, weight_mask
 from ...problem import Problem, check_fit
 
 
-Scalar = Float[Array, ""]
-Matrix = Float[Array, "_ _"]
 Norm = Literal["frobenius", "spectral", "nuclear"]
 
 # Ratios of singular values below this are 0 but for rounding, in units of the precision.

@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from ..._types import Scalar
 from ...flows import GradientFlow
 from ...nets import AbstractNet, LayeredNet
 from ...problem import Problem
-from ._quantities import Scalar, check_mean
+from ._quantities import check_mean
 
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..._types import Gates
 from ...nets import AbstractNet, norm
 from ...problem import Problem
 from .._check import Check, equal
-from ._patterns import Gates, same_patterns
+from ._patterns import same_patterns
 from ._version import PatternVersion
 
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from ..._types import Gates
 from ...diagnostics import GramVelocity, gram_velocities
 from ...nets import AbstractNet
 from ...problem import Problem, check_fit
 from .._check import Check, equal
-from ._patterns import Gates, same_patterns
+from ._patterns import same_patterns
 from ._version import PatternVersion
 
 

@@ -17,17 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from ..._types import Matrix
 from ...nets import AbstractNet
 from .._check import Check, at_most
-from ._tail import (
-    Matrix,
-    TailSpectra,
-    alignment,
-    linear_tail,
-    matrices,
-    plain_pairs,
-    tail_spectra,
-)
+from ._tail import TailSpectra, alignment, linear_tail, matrices, plain_pairs, tail_spectra
 from ._version import Version
 
 

@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 
+from ..._types import Gates
 from ...diagnostics import GramVelocity, at_units, gram_velocities, motion
 from ...nets import AbstractNet, Invariant
 from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
-from ._patterns import Gates
 
 
 _ROUNDING = 1e3

@@ -3,15 +3,14 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
+from ..._types import Gates
 from ...diagnostics import at_units, equal_columns, signatures
 from ...nets import AbstractNet
 from ...problem import Problem
 from ._version import PatternVersion, check_version
 
-
-Gates = tuple[Float[Array, "samples _"], ...]
 
 # |z| below this part of the layer's largest is a kink.
 _KINK = 1e-9

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from ..._types import Scalar
 from ...diagnostics import margin
 from ...nets import AbstractNet
 from ...problem import Problem, check_fit
@@ -13,7 +14,6 @@ from .._check import Check, at_most, equal
 from ._version import Version
 
 
-Scalar = Float[Array, ""]
 Times = Float[Array, " times"]
 
 

@@ -6,11 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._types import Matrix
 from ...nets import MLP, AbstractConnection, AbstractNet, Conv, Dense, LayeredNet
 from ._version import Version, check_version
-
-
-Matrix = Float[Array, "_ _"]
 
 
 class Member(eqx.Module):

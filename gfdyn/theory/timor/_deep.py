@@ -12,6 +12,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._types import Scalar
 from ...diagnostics import layer_norms, mean_norm_ratio
 from ...nets import MLP, check_mlp, norm
 from ...problem import Problem, check_fit
@@ -19,9 +20,6 @@ from .._check import Check, at_most, equal
 from ._certificates import norm_ratio_floor
 from ._programs import asks_for_margin, check_program, is_feasible
 from ._witness import check_reference, log_mean_size
-
-
-Scalar = Float[Array, ""]
 
 
 def minimum_norm_bound(reference: MLP, depth: int, sharp: bool = False) -> Scalar:

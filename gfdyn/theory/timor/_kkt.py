@@ -8,19 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
+from ..._types import Mask, Outputs, Scalar, Sites, Vector
 from ...nets import MLP, PiecewiseLinear, check_mlp, norm
 from ...problem import Problem, check_fit
 from ._programs import asks_for_margin, at_margin_one, gaps, violation
 
 
-Scalar = Float[Array, ""]
-Vector = Float[Array, "_"]
-Outputs = Float[Array, "samples outputs"]
-Sites = tuple[Float[Array, "samples _"], ...]
 Gate = Callable[[Array], Array]
-Mask = tuple[Bool[Array, "samples _"], ...]
 
 _LIMITS = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15, "max_nfev": 50}
 

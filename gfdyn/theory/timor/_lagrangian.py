@@ -13,14 +13,11 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from ..._types import Outputs, Scalar, Vector
 from ...nets import MLP
 from ...problem import Problem
 from ._programs import asks_for_margin, gaps
 
-
-Scalar = Float[Array, ""]
-Vector = Float[Array, "_"]
-Outputs = Float[Array, "samples outputs"]
 
 # From the first round to the last
 _KINKS = 3e-2, 1e-5

@@ -7,17 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
 
+from ..._types import Mask, Scalar, Vector
 from ...nets import MLP, FrozenGate
 from ...problem import Problem
 from ._programs import asks_for_margin, gaps
 
-
-Scalar = Float[Array, ""]
-Vector = Float[Array, "_"]
-Sites = tuple[Float[Array, "samples _"], ...]
-Mask = tuple[Bool[Array, "samples _"], ...]
 
 _LIMITS = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15, "max_nfev": 50}
 # How near to 1 a margin is active, relative

@@ -5,15 +5,12 @@ Which of the two is meant, the loss says: squared, or one of signs.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
+from ..._types import Outputs, Scalar
 from ...losses import Exponential, Logistic, Squared
 from ...nets import MLP
 from ...problem import Problem
-
-
-Outputs = Float[Array, "samples outputs"]
-Scalar = Float[Array, ""]
 
 
 def asks_for_margin(problem: Problem) -> bool:

@@ -6,13 +6,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._tracing import is_concrete
+from ..._types import Scalar
 from ...losses import Squared
 from ...nets import MLP, PiecewiseLinear, check_mlp
 from ...problem import Problem, check_fit
 
 
 Pair = Float[Array, "2 2"]
-Scalar = Float[Array, ""]
 
 # In units of the precision: how far from 1 a norm, from 0 a determinant may round.
 _ROUNDING = 100.0

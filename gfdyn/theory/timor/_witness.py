@@ -3,12 +3,9 @@
 import math
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
+from ..._types import Scalar
 from ...nets import MLP, check_mlp, norm
-
-
-Scalar = Float[Array, ""]
 
 
 def minimum_norm_witness(net: MLP, depth: int) -> MLP:
