@@ -27,6 +27,7 @@ ROOMS = (
     "_cache",
     "_tracing",
     "_types",
+    "_numerics",
     "_program_limit",
     "_numbers",
     "_lanczos",
@@ -64,7 +65,7 @@ ROOMS = (
     "cli",
 )
 # Diagnostics measure a net on a problem, and know of nothing else.
-BEHIND_DIAGNOSTICS = {"_lanczos", "problem", "nets"}
+BEHIND_DIAGNOSTICS = {"_lanczos", "_numerics", "_types", "problem", "nets"}
 # Imports inside functions, (module, what): packages that not every run needs, and that
 # together take longer to import than all the rest.
 LATE_IMPORTS = {

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from .._numerics import nonzero
 from .._types import Mask, Scalar, Sites, Vector
 from ..nets import (
     AbstractNet,
@@ -24,6 +25,7 @@ from ..nets import (
     joined,
     norm,
     passing_alone,
+    per_layer,
     with_ratios,
 )
 from ..problem import Problem, check_fit
@@ -138,7 +140,7 @@ class _Kinks(eqx.Module):
             return jnp.where(free, sigma.slope + (1 - sigma.slope) * opened, fixed)
 
         sites = self.free, self.fixed, in_layers(row, opened)
-        return _per_layer(of_layer, net.activations, *sites)
+        return per_layer(of_layer, net.activations, *sites)
 
     def jumps(self, net: AbstractNet, signal: Sites) -> Sites:
         """How far opening each gate moves the gradient, about; 0 but at first samples."""
@@ -147,7 +149,7 @@ class _Kinks(eqx.Module):
             return jnp.where(free, (1 - sigma.slope) * c * size, 0.0)
 
         sites = self.free, self.slopes, signal
-        row = in_one_row(_per_layer(of_layer, net.activations, *sites))
+        row = in_one_row(per_layer(of_layer, net.activations, *sites))
         return in_layers(jnp.abs(self.shared.summed(row)), signal)
 
 
@@ -160,8 +162,8 @@ def _kinks(net: AbstractNet, x: Array, z: Sites, tolerance: float) -> _Kinks:
         size = jnp.tile(sizes, zl.shape[1] // len(sizes))[None, :] * bound
         return (jnp.abs(zl) <= tolerance * size) & (not sigma.is_linear)
 
-    near = _per_layer(is_near, net.activations, net.weights[:-1], z, bounds)
-    passing = _per_layer(lambda n, zl: n | (zl > 0), near, z)
+    near = per_layer(is_near, net.activations, net.weights[:-1], z, bounds)
+    passing = per_layer(lambda n, zl: n | (zl > 0), near, z)
     alone = passing_alone(net, passing)
     shared = with_ratios(joined(coinciding_kinks(net, x), alone), alone, z)
     near = in_layers(shared.of_first(in_one_row(near)), near)
@@ -170,19 +172,19 @@ def _kinks(net: AbstractNet, x: Array, z: Sites, tolerance: float) -> _Kinks:
         def value(sigma, near, zl):
             return jnp.where(near, 1.0 if opened else sigma.slope, sigma.gate(zl))
 
-        return net.gradient_norms(x, _per_layer(value, net.activations, near, z))
+        return net.gradient_norms(x, per_layer(value, net.activations, near, z))
 
     largest = sizes(opened=True)
-    alive = _per_layer(lambda n, q: n & (q > 0), near, largest)
-    own = _per_layer(lambda n, q: n & (q > 0), near, sizes(opened=False))
+    alive = per_layer(lambda n, q: n & (q > 0), near, largest)
+    own = per_layer(lambda n, q: n & (q > 0), near, sizes(opened=False))
     rises, falls = _awakened(net, x, alive, own)
-    free = _per_layer(lambda a, o, r, f: a & (o | (r & f)), alive, own, rises, falls)
+    free = per_layer(lambda a, o, r, f: a & (o | (r & f)), alive, own, rises, falls)
 
     def value(sigma, near, alive, rises, zl):
         awake = jnp.where(alive & rises, 1.0, sigma.slope)
         return jnp.where(near, awake, sigma.gate(zl))
 
-    fixed = _per_layer(value, net.activations, near, alive, rises, z)
+    fixed = per_layer(value, net.activations, near, alive, rises, z)
     return _Kinks(free, fixed, largest, shared)
 
 
@@ -196,11 +198,11 @@ def _awakened(net: AbstractNet, x: Array, alive: Mask, own: Mask) -> tuple[Mask,
 
     positive = jax.tree.map(lambda w: jnp.maximum(w, 0), net)
     negative = jax.tree.map(lambda w: jnp.minimum(w, 0), net)
-    gates = _per_layer(opening, alive, own)
+    gates = per_layer(opening, alive, own)
     rising = positive.forward(x, gates)[1]
-    passed = _per_layer(lambda gate, z: lambda _: gate(z), gates, rising)
+    passed = per_layer(lambda gate, z: lambda _: gate(z), gates, rising)
     falling = negative.forward(x, passed)[1]
-    return _per_layer(lambda z: z > 0, rising), _per_layer(lambda z: z < 0, falling)
+    return per_layer(lambda z: z > 0, rising), per_layer(lambda z: z < 0, falling)
 
 
 class _Tangent(eqx.Module):
@@ -220,15 +222,10 @@ def _pullback(
     """The gradient under these gates, and the signal that arrives at each activation."""
 
     def outputs(net, values):
-        return net.forward(x, _per_layer(_Tangent, values, z, gates))[0]
+        return net.forward(x, per_layer(_Tangent, values, z, gates))[0]
 
-    values = _per_layer(lambda sigma, zl: sigma(zl), net.activations, z)
+    values = per_layer(lambda sigma, zl: sigma(zl), net.activations, z)
     return jax.vjp(outputs, net, values)[1](cotangent)
-
-
-def _per_layer(function: Callable[..., Any], *parts: Any) -> tuple[Any, ...]:
-    """The function applied to the parts of each layer."""
-    return tuple(function(*each) for each in zip(*parts, strict=True))
 
 
 # --- Least squares in a box -----------------------------------------------------------
@@ -257,7 +254,7 @@ def _least(
         return ravel_pytree(gradient)[0], ravel_pytree(jumps)[0]
 
     gradient, jumps = value(o)
-    unit = _nonzero(jnp.maximum(norm(gradient), jnp.max(jumps)))
+    unit = nonzero(jnp.maximum(norm(gradient), jnp.max(jumps)))
 
     def improve(carry: tuple[Vector, Scalar, Array]) -> tuple[Vector, Scalar, Array]:
         o, _, i = carry
@@ -266,7 +263,7 @@ def _least(
         # Each gate in units of what it does; those that do nothing stay.
         size = jumps / unit
         size = jnp.where(size > 100 * eps, size, 0.0)
-        inverse = jnp.where(size > 0, 1 / _nonzero(size), 0.0)
+        inverse = jnp.where(size > 0, 1 / nonzero(size), 0.0)
         y = y / unit
         best, residual = _box_least_squares(
             lambda v: linear(inverse * v) / unit,
@@ -338,9 +335,9 @@ def _box_least_squares(
         image = matvec(d)
         curvature = image @ image
         # The largest eigenvalue of AᵀA as far as it was met
-        largest = jnp.maximum(largest, curvature / _nonzero(d @ d))
-        length = jnp.where(curvature > 0, r @ d / _nonzero(curvature), 0.0)
-        wall = jnp.where(d > 0, x, x - upper) / _nonzero(d)
+        largest = jnp.maximum(largest, curvature / nonzero(d @ d))
+        length = jnp.where(curvature > 0, r @ d / nonzero(curvature), 0.0)
+        wall = jnp.where(d > 0, x, x - upper) / nonzero(d)
         room = jnp.min(jnp.where(d != 0, wall, jnp.inf))
         fits = length <= room
         length = jnp.minimum(length, room)
@@ -350,7 +347,7 @@ def _box_least_squares(
         x = jnp.where(staying & ~fits, projected, x)
         r = gradient(x)
         free = inside(x, r)
-        conjugate = free - (free @ back) / _nonzero(curvature) * d
+        conjugate = free - (free @ back) / nonzero(curvature) * d
         p = jnp.where(staying & fits, conjugate, free)
         return x, r, p, largest, i + 1
 
@@ -359,8 +356,3 @@ def _box_least_squares(
     begin = x0, r, inside(x0, r), one, jnp.asarray(0, jnp.int32)
     x, *_ = jax.lax.while_loop(going, step, begin)
     return x, distance(x0, r)
-
-
-def _nonzero(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """x, 1 where it is 0: a divisor."""
-    return jnp.where(x == 0, 1.0, x)

@@ -6,6 +6,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._numerics import nonzero
 from ..nets import AbstractNet
 from ..problem import Problem
 
@@ -34,7 +35,7 @@ def tail(problem: Problem, net: AbstractNet) -> Float[Array, " layers"]:
     """
     del problem
     return _each(
-        net, lambda s: jnp.sum(_unit(s)[1:] ** 2) / _nonzero(jnp.sum(_unit(s) ** 2))
+        net, lambda s: jnp.sum(_unit(s)[1:] ** 2) / nonzero(jnp.sum(_unit(s) ** 2))
     )
 
 
@@ -69,15 +70,15 @@ def effective_rank(problem: Problem, net: AbstractNet) -> Float[Array, " layers"
     del problem
 
     def of(s: Array) -> Array:
-        p = _unit(s) / _nonzero(jnp.sum(_unit(s)))
-        return jnp.exp(-jnp.sum(jnp.where(p > 0, p * jnp.log(_nonzero(p)), 0.0)))
+        p = _unit(s) / nonzero(jnp.sum(_unit(s)))
+        return jnp.exp(-jnp.sum(jnp.where(p > 0, p * jnp.log(nonzero(p)), 0.0)))
 
     return _each(net, of)
 
 
 def _spectrum(w: Array) -> Array:
     """Singular values, of the matrix scaled to be in range."""
-    largest = _nonzero(jnp.max(jnp.abs(w)))
+    largest = nonzero(jnp.max(jnp.abs(w)))
     return largest * jnp.linalg.svd(w / largest, compute_uv=False)
 
 
@@ -86,11 +87,7 @@ def _each(net: AbstractNet, of: Callable[[Array], Array]) -> Array:
 
 
 def _unit(s: Array) -> Array:
-    return s / _nonzero(s[0])
-
-
-def _nonzero(x: Array) -> Array:
-    return jnp.where(x > 0, x, 1.0)
+    return s / nonzero(s[0])
 
 
 def _top(s: Array, k: int) -> Array:

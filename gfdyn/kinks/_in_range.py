@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._numerics import nonzero
 from .._types import Scalar
-from ._sites import nonzero
 from ._tangent import Row, Square, holding
 
 

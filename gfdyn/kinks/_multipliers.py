@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._numerics import nonzero
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow
 from ..nets import AbstractNet, in_layers, in_one_row
@@ -20,7 +21,6 @@ from ._sites import (
     constant,
     linearise,
     masked,
-    nonzero,
     samples_of,
     standing,
     values_of,

@@ -38,10 +38,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
+from .._numerics import nonzero
 from ._in_range import Free, free_multipliers, into_range, most_free
 from ._letting_go import LettingGo
 from ._play import play
-from ._sites import nonzero
 from ._tangent import OFF, ON, SLIDING, Row, Square, TangentNetwork, holding, parallel_angle
 
 

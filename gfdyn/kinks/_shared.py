@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._numerics import nonzero
 from .._types import Mask, Sites
 from ..nets import (
     AbstractNet,
@@ -20,9 +21,10 @@ from ..nets import (
     in_one_row,
     joined,
     passing_alone,
+    per_layer,
     with_ratios,
 )
-from ._sites import GateState, any_of, both, nonzero, per_layer, standing
+from ._sites import GateState, any_of, both, standing
 
 
 class Lines(eqx.Module):

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._types import Mask, Sites
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, PiecewiseLinear, norm
+from ..nets import AbstractNet, PiecewiseLinear, norm, per_layer
 
 
 # A site counts as dead where ‖∂z/∂θ‖ is this part of what it is with all gates open.
@@ -311,11 +311,6 @@ def drift(z: Array, slides: Array) -> Array:
     return jnp.max(jnp.abs(z), axis=1, keepdims=True, where=slides, initial=0.0)
 
 
-def per_layer(function: Callable[..., Array], *sites: Any) -> tuple[Array, ...]:
-    """The function applied to the arrays of each layer."""
-    return tuple(function(*arrays) for arrays in zip(*sites, strict=True))
-
-
 def nowhere(gates: GateState) -> Mask:
     """No site."""
     return per_layer(jnp.zeros_like, gates.on)
@@ -371,11 +366,6 @@ def _held(net: AbstractNet, gates: GateState, shifts: Sites) -> list[HeldGate]:
 def zeros_at(x: Array, gates: GateState) -> Sites:
     """0 at every site."""
     return tuple(jnp.zeros(on.shape, x.dtype) for on in gates.on)
-
-
-def nonzero(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """x, 1 where it is 0: a divisor."""
-    return jnp.where(x == 0, 1.0, x)
 
 
 def constant(tree: Any) -> Any:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool
 
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
-from ..nets import AbstractNet, norm
+from ..nets import AbstractNet, norm, per_layer
 from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
 from ._shared import Lines
 from ._sites import (
@@ -26,7 +26,6 @@ from ._sites import (
     constant,
     linearise,
     masked,
-    per_layer,
     preactivations,
     standing,
     through_gates,

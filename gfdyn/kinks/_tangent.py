@@ -10,18 +10,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Int8
 
+from .._numerics import nonzero
 from .._types import Mask, Scalar
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, in_layers, in_one_row, norm
-from ._sites import (
-    GateState,
-    HeldGate,
-    constant,
-    linearise,
-    nonzero,
-    per_layer,
-    through_gates,
-)
+from ..nets import AbstractNet, in_layers, in_one_row, norm, per_layer
+from ._sites import GateState, HeldGate, constant, linearise, through_gates
 
 
 # The states of a site

@@ -23,11 +23,14 @@ from ._blocks import (
     resnet_identity as resnet_identity,
     sequential as sequential,
 )
+from ._by_layer import (
+    in_layers as in_layers,
+    in_one_row as in_one_row,
+    per_layer as per_layer,
+)
 from ._coincidence import (
     Coincidence as Coincidence,
     coinciding_kinks as coinciding_kinks,
-    in_layers as in_layers,
-    in_one_row as in_one_row,
 )
 from ._composed import (
     AbstractFixedMap as AbstractFixedMap,

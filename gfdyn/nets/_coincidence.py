@@ -6,7 +6,6 @@ convolution. So it is tried out, at some random parameters.
 """
 
 import math
-from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -16,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ._activation import PiecewiseLinear
 from ._base import AbstractNet
+from ._by_layer import in_one_row
 
 
 # At so many parameters z are compared, up to rounding in units of the precision.
@@ -56,20 +56,6 @@ class Coincidence(eqx.Module):
         place = jnp.where(among & (sizes == self.of_first(largest)), own, len(sizes))
         foremost = jnp.full_like(own, len(sizes)).at[self.first].min(place)
         return own == self.of_first(foremost)
-
-
-def in_one_row(layers: Sequence[Array]) -> Array:
-    """The values at the sites of each layer, one after the other."""
-    return jnp.concatenate([values.ravel() for values in layers])
-
-
-def in_layers(row: Array, like: Sequence[Array]) -> tuple[Array, ...]:
-    """The values of one row as arrays with the shapes of others."""
-    layers, start = [], 0
-    for values in like:
-        layers.append(row[start : start + values.size].reshape(values.shape))
-        start += values.size
-    return tuple(layers)
 
 
 def coinciding_kinks(net: AbstractNet, x: Float[Array, "samples in"]) -> Coincidence:

@@ -8,7 +8,7 @@ from jaxtyping import Array, ArrayLike
 
 from ._activation import activation as activation_of
 from ._layered import LayeredNet
-from ._mlp import MLP, ActivationSpec, per_layer
+from ._mlp import MLP, ActivationSpec, activations_of
 from ._stack import NoStack, Padding, Stack
 
 
@@ -50,7 +50,7 @@ def from_torch(
             `in_shape` for convolutions; on strides or padding of other convolutions.
     """
     weights, biases = _weights_and_biases(state_dict)
-    hidden = per_layer(activation, len(weights) - 1)
+    hidden = activations_of(activation, len(weights) - 1)
     convolutions = [name for name, weight in weights.items() if weight.ndim > 2]
     steps = _of_each(strides, convolutions, "strides")
     zeros = _of_each(padding, convolutions, "padding")

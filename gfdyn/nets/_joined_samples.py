@@ -9,7 +9,8 @@ from jaxtyping import Array, Float
 
 from .._types import Mask
 from ._base import AbstractNet
-from ._coincidence import Coincidence, in_layers, in_one_row
+from ._by_layer import in_layers, in_one_row
+from ._coincidence import Coincidence
 from ._mlp import MLP
 
 

@@ -63,7 +63,7 @@ class MLP(AbstractNet):
         check_key(key)
         init = gaussian(scale) if init is None else init
         self.matrices = init(key, widths, dtype)
-        self.hidden_activations = per_layer(activation, len(widths) - 2)
+        self.hidden_activations = activations_of(activation, len(widths) - 2)
 
     @classmethod
     def from_weights(
@@ -82,7 +82,7 @@ class MLP(AbstractNet):
         net = object.__new__(cls)
         object.__setattr__(net, "matrices", matrices)
         object.__setattr__(
-            net, "hidden_activations", per_layer(activation, len(matrices) - 1)
+            net, "hidden_activations", activations_of(activation, len(matrices) - 1)
         )
         return net
 
@@ -183,7 +183,7 @@ def check_mlp(net: Any) -> None:
         )
 
 
-def per_layer(spec: ActivationSpec, num_hidden: int) -> tuple[PiecewiseLinear, ...]:
+def activations_of(spec: ActivationSpec, num_hidden: int) -> tuple[PiecewiseLinear, ...]:
     """The activation of each hidden layer.
 
     Raises:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from .._numbers import check_number, is_not_negative, is_positive
+from .._numerics import nonzero
 from .._types import Scalar
 from ..flows import AbstractFlow, EscapeFlow, Field, State
-from ..kinks import nonzero
 from ..nets import AbstractNet
 from ._base import AbstractSolver, Step
 

@@ -9,8 +9,8 @@ from jaxtyping import Array, Bool, Int
 
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
-from ..kinks import NONE, GateState, States, any_of, count, per_layer, states_of, without
-from ..nets import AbstractNet
+from ..kinks import NONE, GateState, States, any_of, count, states_of, without
+from ..nets import AbstractNet, per_layer
 
 
 class Events(eqx.Module):

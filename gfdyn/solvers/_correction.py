@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._numerics import nonzero
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import (
@@ -24,9 +25,7 @@ from ..kinks import (
     linearise,
     masked,
     no_alternative,
-    nonzero,
     nowhere,
-    per_layer,
     preactivations,
     rounding_of,
     slack,
@@ -34,7 +33,7 @@ from ..kinks import (
     values_of,
     without,
 )
-from ..nets import AbstractNet, norm
+from ..nets import AbstractNet, norm, per_layer
 from ._adaptive import Adaptive
 from ._settle import Arrival, Settled
 from ._span import CREEP, Outcome, Span

@@ -23,13 +23,12 @@ from ..kinks import (
     live_gates,
     motion,
     nowhere,
-    per_layer,
     places_among,
     slots_of,
     without,
     zeros_at,
 )
-from ..nets import AbstractNet, norm
+from ..nets import AbstractNet, norm, per_layer
 from ._adaptive import Adaptive, ControllerState, Verdict
 from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Step

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._numerics import nonzero
 from .._types import Scalar
-from ..kinks import nonzero
 
 
 # Times are found up to so many powers of 2 of the precision, relative to the bracket.

@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool
 
 from .._types import Count, Scalar
 from ..flows import State
-from ..kinks import Motion, per_layer
+from ..kinks import Motion
+from ..nets import per_layer
 from ._adaptive import Adaptive
 from ._chebyshev import ERROR_ORDER, chebyshev_step, error_of
 from ._dense_output import of_ends, of_tsit5

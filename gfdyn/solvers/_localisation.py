@@ -4,15 +4,8 @@ import jax.numpy as jnp
 
 from .._types import Scalar
 from ..flows import State
-from ..kinks import (
-    GateState,
-    constant,
-    flipped,
-    no_alternative,
-    nowhere,
-    per_layer,
-    preactivations,
-)
+from ..kinks import GateState, constant, flipped, no_alternative, nowhere, preactivations
+from ..nets import per_layer
 from ._settle import Arrival, Settled
 from ._span import Looks, Outcome, Span
 

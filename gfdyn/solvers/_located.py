@@ -29,7 +29,6 @@ from ..kinks import (
     near_kinks,
     no_alternative,
     nowhere,
-    per_layer,
     preactivations,
     regime,
     samples_of,
@@ -41,7 +40,7 @@ from ..kinks import (
     through_gates,
     without,
 )
-from ..nets import in_layers, in_one_row
+from ..nets import in_layers, in_one_row, per_layer
 from ._first_time import Bracket, first_time
 from ._span import Looks, Outcome, Span
 

@@ -15,7 +15,8 @@ from jaxtyping import Array, Bool
 
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
-from ..kinks import GateState, Motion, Slots, motion, motion_along, per_layer
+from ..kinks import GateState, Motion, Slots, motion, motion_along
+from ..nets import per_layer
 from ._adaptive import held_while
 
 

@@ -23,7 +23,6 @@ from ..kinks import (
     either,
     flipped,
     motion,
-    per_layer,
     preactivations,
     returning,
     rounding_of,
@@ -32,6 +31,7 @@ from ..kinks import (
     without,
     z_rates,
 )
+from ..nets import per_layer
 from ._span import Span, out_of_range, release
 
 

@@ -18,13 +18,13 @@ from ..kinks import (
     both,
     masked,
     motion,
-    per_layer,
     preactivations,
     slack,
     smallest,
     standing,
     without,
 )
+from ..nets import per_layer
 from ._first_time import Bracket, first_part, first_time
 from ._runge_kutta import Leg
 

@@ -9,11 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from .._numerics import ROUNDING
 from .._tracing import is_concrete
-
-
-# In units of the precision: what rounding may cost, if a statement says nothing else.
-_ROUNDING = 100.0
 
 
 class Check(eqx.Module):
@@ -139,7 +136,7 @@ def _check(
     finite = jnp.isfinite(lhs) & jnp.isfinite(rhs)
     if slack is None:
         size = jnp.maximum(jnp.abs(lhs), jnp.abs(rhs))
-        slack = _ROUNDING * float(jnp.finfo(lhs.dtype).eps) * size
+        slack = ROUNDING * float(jnp.finfo(lhs.dtype).eps) * size
     # Infinities are compared as they are.
     slack = jnp.where(finite, slack, 0)
     gap = jnp.where(finite, lhs - rhs, 0)

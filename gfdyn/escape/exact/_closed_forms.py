@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._numerics import nonzero
 from ..._tracing import is_concrete
 from ...problem import Problem
 from ._direction import EscapeDirection, check_depth, check_width, single_path
@@ -39,7 +40,7 @@ def rank_one_optimum(problem: Problem, depth: int, width: int = 1) -> EscapeDire
     check_width(width)
     x, g = problem.data.x, problem.cost_gradient_at_zero
     total = jnp.sum(x, axis=0)
-    ray = total / _nonzero(jnp.linalg.norm(total))
+    ray = total / nonzero(jnp.linalg.norm(total))
     if is_concrete(x):
         _check_ray(np.asarray(x), np.asarray(ray))
     return _best_path(x, g, ray, depth, width)
@@ -83,13 +84,13 @@ def orthogonal_optimum(problem: Problem, depth: int, width: int = 1) -> EscapeDi
     check_width(width)
     x, g = problem.data.x, problem.cost_gradient_at_zero
     lengths = jnp.linalg.norm(x, axis=1, keepdims=True)
-    q = x / _nonzero(lengths)
+    q = x / nonzero(lengths)
     if is_concrete(x):
         _check_orthogonal(np.asarray(q))
     b = lengths * g
     h = _scalar_pattern(b[:, 0]) if b.shape[1] == 1 else _pattern(b)
     first = h @ q
-    return _best_path(x, g, first / _nonzero(jnp.linalg.norm(first)), depth, width)
+    return _best_path(x, g, first / nonzero(jnp.linalg.norm(first)), depth, width)
 
 
 def orthogonal_speed(problem: Problem) -> Float[Array, ""]:
@@ -112,7 +113,7 @@ def _best_path(x: Array, g: Array, first: Array, depth: int, width: int) -> Esca
             "cost_gradient_at_zero is 0, or cancels out over the data: risk does not fall "
             "to first order in any direction, and no speed is positive."
         )
-    net = single_path(first, -slope / _nonzero(speed), depth, width)
+    net = single_path(first, -slope / nonzero(speed), depth, width)
     return EscapeDirection(net, speed)
 
 
@@ -138,7 +139,7 @@ def _pattern(b: Array) -> Array:
     # Where it is not of one sign the subset is none of those looked for, and what is left
     # of it some h ≥ 0 like others.
     h = jnp.maximum(leading, 0)
-    ratios = jnp.linalg.norm(h @ b, axis=1) / _nonzero(jnp.linalg.norm(h, axis=1))
+    ratios = jnp.linalg.norm(h @ b, axis=1) / nonzero(jnp.linalg.norm(h, axis=1))
     return h[jnp.argmax(ratios)]
 
 
@@ -163,8 +164,3 @@ def _check_orthogonal(q: np.ndarray) -> None:
             f"data.x is not orthogonal: the cosine of samples {i} and {j} is "
             f"{overlap[i, j]:.3g}; see gf.data.orthogonal."
         )
-
-
-def _nonzero(x: Array) -> Array:
-    """x, 1 where it is 0: a divisor."""
-    return jnp.where(x == 0, 1.0, x)

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...run import SUCCESSES
-from ..spec import short_names
+from ..spec import format_spec, make_plan, read_spec, short_names
 from ._manifest import mixture
-from ..spec import make_plan
 from ._store import PointFile, Store
-from ..spec import format_spec, read_spec
 
 
 if TYPE_CHECKING:

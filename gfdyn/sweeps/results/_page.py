@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._atomic import replace_atomically
+from ..spec import format_spec
 from ._collect import Place, SweepFolder
 from ._first_escape import clock_of, first_escape
 from ._manifest import mixture
-from ..spec import format_spec
 
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def report(out: str | os.PathLike, file: str | os.PathLike | None = None) -> Pat
     """
     folder = SweepFolder(out)
     path = Path(out, "report.html") if file is None else Path(file)
-    template = files("gfdyn.sweeps.results").joinpath("report.html").read_text(encoding="utf-8")
+    template = (
+        files("gfdyn.sweeps.results").joinpath("report.html").read_text(encoding="utf-8")
+    )
     page = template.replace("/* TABLE */ null", _embedded(_table(folder)))
     replace_atomically(path, partial(Path.write_text, data=page, encoding="utf-8"))
     return path

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import equinox as eqx
 
 from ..._atomic import is_temporary, replace_atomically
-from ..spec import plain
-from ..spec import Point
+from ..spec import Point, plain
 
 
 if TYPE_CHECKING:

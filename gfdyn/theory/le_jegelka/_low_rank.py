@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from ..._numerics import ROUNDING
 from ..._types import Matrix
 from ...nets import AbstractNet
 from .._check import Check, at_most
@@ -27,7 +28,6 @@ from ._version import Version
 Form = Literal["sharp", "printed"]
 
 _FREE_BLOCK = {"sharp": 2.0, "printed": 8.0}
-_ROUNDING = 100.0
 
 
 class TailConstants(eqx.Module):
@@ -230,7 +230,7 @@ def _check(
     lhs: Array, rhs: Array, vacuous: Array, sizes: Array, tolerance: ArrayLike
 ) -> Check:
     """lhs ≤ rhs up to what rounding and the solve do to numbers of these sizes."""
-    rounding = _ROUNDING * float(jnp.finfo(lhs.dtype).eps)
+    rounding = ROUNDING * float(jnp.finfo(lhs.dtype).eps)
     slack = (rounding + jnp.asarray(tolerance, lhs.dtype)) * sizes
     return at_most(lhs, rhs, assumptions={}, vacuous=vacuous, slack=slack)
 

@@ -5,12 +5,9 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Int
 
+from ..._numerics import ROUNDING
 from ...nets import AbstractNet
 from .._check import Check, at_most
-
-
-# In units of the precision: what eigenvalues may lose.
-_ROUNDING = 100.0
 
 
 def neighbouring_singular_values(
@@ -64,7 +61,7 @@ def neighbouring_singular_values(
             "net has no linear units, and no classes are given of the layers with kinks."
         )
     lhs, rhs, values_there, sizes = (jnp.concatenate(c) for c in zip(*parts, strict=True))
-    rounding = _ROUNDING * float(jnp.finfo(lhs.dtype).eps)
+    rounding = ROUNDING * float(jnp.finfo(lhs.dtype).eps)
     slack = (rounding + jnp.asarray(tolerance, lhs.dtype)) * sizes
     # Both are at least 0, so that they are no further apart than the larger one.
     return at_most(lhs, rhs, assumptions={}, vacuous=values_there <= rhs, slack=slack)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..._numerics import ROUNDING
 from ..._tracing import is_concrete
 from ..._types import Scalar
 from ...losses import Squared
@@ -14,8 +15,6 @@ from ...problem import Problem, check_fit
 
 Pair = Float[Array, "2 2"]
 
-# In units of the precision: how far from 1 a norm, from 0 a determinant may round.
-_ROUNDING = 100.0
 _RELU = PiecewiseLinear(0.0)
 
 
@@ -155,7 +154,7 @@ def data_assumptions(problem: Problem) -> dict[str, Bool[Array, ""]]:
     """
     check_points(problem)
     (x1, x2), (y1, y2) = problem.data.x, problem.data.y
-    rounding = _ROUNDING * float(jnp.finfo(problem.data.x.dtype).eps)
+    rounding = ROUNDING * float(jnp.finfo(problem.data.x.dtype).eps)
 
     def unit(vectors: Pair) -> Array:
         return jnp.all(jnp.abs(jnp.linalg.norm(vectors, axis=1) - 1) <= rounding)
