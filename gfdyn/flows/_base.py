@@ -44,6 +44,16 @@ class AbstractFlow(eqx.Module):
 
     @property
     @abc.abstractmethod
+    def description(self) -> str:
+        """The flow and its clock, as a figure's caption has them."""
+
+    @property
+    @abc.abstractmethod
+    def is_polar(self) -> bool:
+        """Whether its position is `Polar`: a direction ρ and the logarithm of r."""
+
+    @property
+    @abc.abstractmethod
     def jumps_at(self) -> Jumps:
         """Where the velocity of its point jumps, and it may slide: at the kinks of a
         network, where partial derivatives change sign besides, or nowhere."""

@@ -55,6 +55,17 @@ class EscapeFlow(AbstractFlow):
         return "tau"
 
     @property
+    def description(self) -> str:
+        """With its clock."""
+        name = "Localized escape flow" if self.localized else "Escape flow"
+        return f"{name} in τ, dt = r^(2−L) dτ"
+
+    @property
+    def is_polar(self) -> bool:
+        """It is: θ = rρ."""
+        return True
+
+    @property
     def comes_to_rest(self) -> bool:
         """As directions do, near critical points of the constrained risk."""
         return True

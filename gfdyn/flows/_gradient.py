@@ -22,6 +22,13 @@ from ._parameters import AbstractParameterFlow
 Clock = Literal["physical", "loss", "arc"]
 
 
+_CLOCKS: dict[Clock, str] = {
+    "physical": "t",
+    "loss": "τ with dτ = R dt",
+    "arc": "τ, the arc length",
+}
+
+
 class GradientFlow(AbstractParameterFlow):
     r"""Gradient flow $d\theta/dt = -\nabla E(\theta)$ of $E = R + \lambda\|\theta\|^2$.
 
@@ -81,6 +88,13 @@ class GradientFlow(AbstractParameterFlow):
     def clock_name(self) -> str:
         """t in physical time, τ otherwise."""
         return "t" if self.clock == "physical" else "tau"
+
+    @property
+    def description(self) -> str:
+        """With its clock and the weight decay."""
+        decay = float(self.weight_decay)
+        named = f", λ = {decay:.3g}" if decay else ""
+        return f"Gradient flow in {_CLOCKS[self.clock]}{named}"
 
     @property
     def jumps_at(self) -> Jumps:

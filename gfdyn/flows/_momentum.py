@@ -68,6 +68,11 @@ class MomentumFlow(AbstractUnconstrainedFlow):
         return "t"
 
     @property
+    def description(self) -> str:
+        """With its friction."""
+        return f"Momentum flow, friction {float(self.friction):.3g}"
+
+    @property
     def jumps_at(self) -> Jumps:
         """Nowhere: at kinks its acceleration does."""
         return "nowhere"

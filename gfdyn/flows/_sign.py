@@ -35,6 +35,11 @@ class SignFlow(AbstractParameterFlow):
         return "t"
 
     @property
+    def description(self) -> str:
+        """By name."""
+        return "Sign flow"
+
+    @property
     def jumps_at(self) -> Jumps:
         """Where partial derivatives change sign, at kinks among them."""
         return "signs"

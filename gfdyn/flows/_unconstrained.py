@@ -30,6 +30,11 @@ class AbstractUnconstrainedFlow(AbstractFlow):
         return jnp.log(norm(self.net(position)))
 
     @property
+    def is_polar(self) -> bool:
+        """It is not."""
+        return False
+
+    @property
     def comes_to_rest(self) -> bool:
         """At its end alone."""
         return False

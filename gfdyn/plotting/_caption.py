@@ -2,21 +2,12 @@
 
 import math
 from collections import Counter
-from typing import Any
 
 import jax
 import numpy as np
 
-from ..flows import EscapeFlow, MomentumFlow, SignFlow
 from ..nets import MLP, AbstractNet
 from ..run import Trajectory, is_ok, lane, name_of
-
-
-_CLOCKS = {
-    "physical": "t",
-    "loss": "τ with dτ = R dt",
-    "arc": "τ, the arc length",
-}
 
 
 def caption(traj: Trajectory) -> str:
@@ -67,17 +58,8 @@ def power_of_ten(exponent: float) -> str:
 
 
 def _flow(traj: Trajectory) -> str:
-    flow: Any = traj.flow
-    if isinstance(flow, EscapeFlow):
-        name = "Localized escape flow" if flow.localized else "Escape flow"
-        return f"{name} in τ, dt = r^(2−L) dτ"
-    if isinstance(flow, MomentumFlow):
-        return f"Momentum flow, friction {float(flow.friction):.3g}"
-    if isinstance(flow, SignFlow):
-        return "Sign flow"
-    name = "Gradient descent" if traj.is_descent else "Gradient flow"
-    decay = float(np.asarray(flow.weight_decay))
-    return f"{name} in {_CLOCKS[flow.clock]}" + (f", λ = {decay:.3g}" if decay else "")
+    described = traj.flow.description
+    return described.replace("flow", "descent", 1) if traj.is_descent else described
 
 
 def _net(net: AbstractNet) -> str:

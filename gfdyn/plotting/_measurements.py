@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import diagnostics
-from ..flows import EscapeFlow, Polar
+from ..flows import Polar
 from ..losses import Linear
 from ..nets import Wrapped
 from ..run import Trajectory, hashable, measure
@@ -31,7 +31,7 @@ def measurements(traj: Trajectory, spectra: bool) -> Dataset:
 
     reached = np.isfinite(np.asarray(traj.ts))
     flow: Any = traj.flow
-    escape = isinstance(flow, EscapeFlow)
+    escape = flow.is_polar
     found: dict[str, np.ndarray] = {}
     if not (escape and flow.localized):
         name = "log_risk" if _in_logs(flow) else "risk"

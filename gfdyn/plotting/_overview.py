@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..flows import EscapeFlow
 from ..run import Trajectory, is_ok, name_of
 from . import _trajectory as panels
 from ._annotated import Axes, Dataset, Figure
@@ -95,10 +94,10 @@ def plot(
             _note(grid[0], f"{len(parts)} lanes")
         if drawn:
             small = _grid(halves[1], len(drawn), columns, sharey=True)
-            _draw_layers(small, found[0], drawn, isinstance(traj.flow, EscapeFlow))
+            _draw_layers(small, found[0], drawn, traj.flow.is_polar)
             grid = [*grid, *small]
             _label_lowest(small, columns)
-        _limit_times(grid, found, isinstance(traj.flow, EscapeFlow))
+        _limit_times(grid, found, traj.flow.is_polar)
         for ax in grid:
             _thin_ticks(ax)
             if len(parts) == 1:

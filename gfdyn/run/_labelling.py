@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import nets
-from ..flows import EscapeFlow
 from ._kink_log import Kinks
 from ._lanes import lane
 from ._results import RESULTS
@@ -74,7 +73,7 @@ def _of_one(traj: Any, template: nets.AbstractNet) -> "xr.Dataset":
             {"long_name": "log of the physical time between neighbouring saves"},
         ),
     }
-    if isinstance(traj.flow, EscapeFlow):
+    if traj.flow.is_polar:
         variables["log_radius"] = (
             "save",
             traj.log_radius,

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from .._tracing import is_concrete
-from ..flows import AbstractFlow, EscapeFlow
+from ..flows import AbstractFlow
 from ..nets import AbstractNet
 from ..problem import Problem
 from ._certificate import Certificate
@@ -177,7 +177,7 @@ class Trajectory(eqx.Module):
         write_file(path, self.to_xarray(), fields)
 
     def _polar(self, name: str) -> Any:
-        if not isinstance(self.flow, EscapeFlow):
+        if not self.flow.is_polar:
             raise AttributeError(
                 f"a trajectory of a {type(self.flow).__name__} has no {name}; "
                 "integrate an EscapeFlow, or use net."

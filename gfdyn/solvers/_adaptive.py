@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool
 from .._numbers import check_number, is_not_negative, is_positive
 from .._numerics import nonzero
 from .._types import Scalar
-from ..flows import AbstractFlow, EscapeFlow, Field, State
+from ..flows import AbstractFlow, Field, State
 from ..nets import AbstractNet
 from ._base import AbstractSolver, Step
 
@@ -149,7 +149,7 @@ class Adaptive(AbstractSolver):
         step = self.attempt(flow, field, state, size, solver_state)
         next_size = jnp.minimum(step.next_size, longest_coast)
         next_size = jnp.where(coasting, next_size, step.next_size)
-        evaluations = step.num_field_evaluations + int(isinstance(flow, EscapeFlow))
+        evaluations = step.num_field_evaluations + int(flow.is_polar)
         return eqx.tree_at(
             lambda s: (s.next_size, s.num_field_evaluations), step, (next_size, evaluations)
         )

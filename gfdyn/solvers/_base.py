@@ -83,11 +83,15 @@ class GateChanges(eqx.Module):
         """The gates when so much of the step is left."""
         happened = per_layer(lambda s: s >= left, self.since)
         during, after = self.during, self.after
-        choose = [
-            per_layer(jnp.where, happened, getattr(after, name), getattr(during, name))
-            for name in ("on", "sliding", "frozen")
-        ]
-        return GateState(*choose)
+
+        def choose(then: Mask, before: Mask) -> Mask:
+            return per_layer(jnp.where, happened, then, before)
+
+        return GateState(
+            on=choose(after.on, during.on),
+            sliding=choose(after.sliding, during.sliding),
+            frozen=choose(after.frozen, during.frozen),
+        )
 
 
 class Step(eqx.Module):
