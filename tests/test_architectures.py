@@ -11,7 +11,7 @@ import pytest
 from fixtures import distance
 
 import gfdyn as gf
-from gfdyn.kinks import lines_of
+from gfdyn.kinks import shared_kinks
 from gfdyn.nets import (
     conv,
     dense,
@@ -306,7 +306,7 @@ def test_draws():
 def groups(net, x):
     """For each hidden layer the sets of sites (sample, unit) that share a kink."""
     found = []
-    lines, sites = jax.jit(lambda net: (lines_of(net, x), net.preactivations(x)))(net)
+    lines, sites = jax.jit(lambda net: (shared_kinks(net, x), net.preactivations(x)))(net)
     for firsts in in_layers(lines.now.first, sites):
         sets: dict[int, set] = {}
         for site, first in np.ndenumerate(firsts):
@@ -335,7 +335,7 @@ def test_with_biases_only_equal_samples_share_kinks():
 def test_equal_patches_share_kinks_and_empty_ones_have_none():
     net = sequential((6, 1), [conv(2, 2), dense(1, "identity")], key=jr.key(0))
     x = jnp.asarray([[1.0, 2.0, 4.0, 0.0, 0.0, 0.0], [-3.0, 5.0, 1.0, 0.5, -3.0, 5.0]])
-    lines = jax.jit(lines_of)(net, x)
+    lines = jax.jit(shared_kinks)(net, x)
     # Patches (1, 2) and (2, 4); (1, 0.5) is none of theirs; (−3, 5) twice. Two channels.
     # Position p, channel c is unit 2p + c; (4, 0) of the first sample has no partner.
     expected = [{(0, c), (0, 2 + c)} for c in (0, 1)]
@@ -365,7 +365,7 @@ def test_a_thousand_sharers_and_none_too_many(dtype):
         * rng.choice([-1, 1], 1000)[:, None]
     )
     net = gf.nets.MLP([3, 1, 1], key=jr.key(0), dtype=dtype)
-    line = jax.jit(lines_of)(net, jnp.asarray(x, dtype)).now
+    line = jax.jit(shared_kinks)(net, jnp.asarray(x, dtype)).now
     first = np.array([np.flatnonzero(which == w)[0] for w in which])
     np.testing.assert_array_equal(line.first, first)
 

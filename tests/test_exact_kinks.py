@@ -13,7 +13,7 @@ from fixtures import all_active, distance, float_dtypes, linear_problem, sliding
 from jaxtyping import Array
 
 import gfdyn as gf
-from gfdyn.kinks import GateState, lines_of, motion
+from gfdyn.kinks import GateState, evaluate_field, shared_kinks
 
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
@@ -353,7 +353,7 @@ def test_samples_on_one_line_are_found():
     base = rng.normal(size=(3, 4))
     x = np.stack([base[0], 2 * base[1], -base[0], np.zeros(4), base[1], base[2]])
     net = gf.nets.MLP([4, 2, 1], key=jax.random.key(0))
-    lines = lines_of(net, jnp.asarray(x))
+    lines = shared_kinks(net, jnp.asarray(x))
     # Sites of two units, one sample after the other
     first = np.array([0, 1, 0, 3, 1, 5])
     np.testing.assert_array_equal(
@@ -366,7 +366,7 @@ def test_samples_on_one_line_are_found():
     (shared,) = lines.with_sharers((jnp.asarray(mask),))
     np.testing.assert_array_equal(shared[:, 0], [0, 1, 0, 0, 1, 0])
     np.testing.assert_array_equal(shared[:, 1], [1, 0, 1, 0, 0, 0])
-    (kept,) = lines.one_of_each((shared,))
+    (kept,) = lines.representatives((shared,))
     np.testing.assert_array_equal(np.nonzero(kept), [[0, 1], [1, 0]])
 
 
@@ -382,7 +382,7 @@ def test_samples_that_pass_one_unit_alone_are_on_one_line_above_it():
     # Samples 0 and 1 pass unit 0 alone, 2 unit 1, 3 none, and 4 both
     np.testing.assert_array_equal(on[0], [[1, 0], [1, 0], [0, 1], [0, 0], [1, 1]])
     nowhere = tuple(jnp.zeros_like(o) for o in on)
-    static = lines_of(net, x)
+    static = shared_kinks(net, x)
     lines = static.under(net, GateState(on, nowhere, nowhere), z)
     # Sites of 2, 3 and 3 units of five samples, those of the layers one after the other
     np.testing.assert_array_equal(lines.now.first[:10], np.arange(10))
@@ -436,12 +436,12 @@ def test_what_a_shared_kink_sends_down_goes_through_each_sharer():
     gates = GateState(
         (z[0] > 0, ~nowhere, ~slides), (nowhere, nowhere, slides), (~nowhere,) * 3
     )
-    lines = lines_of(net, data.x).under(net, gates, z)
-    held = lines.one_of_each(gates.sliding)
+    lines = shared_kinks(net, data.x).under(net, gates, z)
+    held = lines.representatives(gates.sliding)
     # The sample with the larger z
     np.testing.assert_array_equal(held[2], [[False, False], [True, False]])
     nothing = tuple(jnp.zeros_like(zl) for zl in z)
-    here = motion(flow, net, gates, held, nothing, jnp.asarray(0.0), lines)
+    here = evaluate_field(flow, net, gates, held, nothing, jnp.asarray(0.0), lines)
     for ours, theirs in zip(here.signal, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-10)
     openness = here.openness(net, lines, gates.sliding)

@@ -7,7 +7,7 @@ from ._regime import (
     regime as regime,
     swaying as swaying,
 )
-from ._shared import Lines as Lines, lines_of as lines_of
+from ._shared import SharedKinks as SharedKinks, shared_kinks as shared_kinks
 from ._sites import (
     GateState as GateState,
     Linearisation as Linearisation,
@@ -41,12 +41,12 @@ from ._sites import (
     zeros_at as zeros_at,
 )
 from ._sliding import (
-    Motion as Motion,
+    FieldEvaluation as FieldEvaluation,
     back_along as back_along,
     back_to_kinks as back_to_kinks,
+    evaluate_along as evaluate_along,
+    evaluate_field as evaluate_field,
     gate_values as gate_values,
-    motion as motion,
-    motion_along as motion_along,
     z_rates as z_rates,
 )
 from ._tangent import (

@@ -27,7 +27,7 @@ from ..nets import (
 from ._sites import GateState, any_of, both, standing
 
 
-class Lines(eqx.Module):
+class SharedKinks(eqx.Module):
     """The sites of all hidden layers, one after the other, that share a kink, and whether
     any do."""
 
@@ -40,7 +40,7 @@ class Lines(eqx.Module):
     alone: Mask
     shared: Bool[Array, ""]
 
-    def under(self, net: AbstractNet, gates: GateState, z: Sites) -> "Lines":
+    def under(self, net: AbstractNet, gates: GateState, z: Sites) -> "SharedKinks":
         """The same while these gates stay."""
         alone, fixed = passing_alone(net, standing(gates, z)), jax.lax.stop_gradient(z)
         now = jax.lax.cond(
@@ -48,13 +48,13 @@ class Lines(eqx.Module):
             lambda: with_ratios(joined(self.always, alone), alone, fixed),
             lambda: self.always,
         )
-        return Lines(now, self.always, self.leaders, alone, _any_shared(now))
+        return SharedKinks(now, self.always, self.leaders, alone, _any_shared(now))
 
     def leading(self, mask: Mask) -> Mask:
         """The mask with one site kept of those that share a kink wherever θ is."""
         return both(mask, self.leaders)
 
-    def one_of_each(self, mask: Mask) -> Mask:
+    def representatives(self, mask: Mask) -> Mask:
         """The mask with one site kept of those that share a kink: that with the largest z,
         beside which small ones are rounding."""
 
@@ -98,13 +98,13 @@ class Lines(eqx.Module):
         )
 
 
-def lines_of(net: AbstractNet, x: Float[Array, "samples in"]) -> Lines:
+def shared_kinks(net: AbstractNet, x: Float[Array, "samples in"]) -> SharedKinks:
     """Which sites of a net share their kinks on these samples, wherever θ is."""
     always = coinciding_kinks(net, x)
     z = jax.eval_shape(lambda: net.preactivations(x))
     nobody = tuple(jnp.zeros(zl.shape, bool) for zl in z)
     leaders = in_layers(always.is_first, nobody)
-    return Lines(always, always, leaders, nobody, _any_shared(always))
+    return SharedKinks(always, always, leaders, nobody, _any_shared(always))
 
 
 def _any_shared(sites: Coincidence) -> Bool[Array, ""]:

@@ -18,7 +18,7 @@ from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..nets import AbstractNet, norm, per_layer
 from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
-from ._shared import Lines
+from ._shared import SharedKinks
 from ._sites import (
     GateState,
     Linearisation,
@@ -44,7 +44,7 @@ _DAMPING = 1e-6
 _Z_ROUNDING = 8.0
 
 
-class Motion(eqx.Module):
+class FieldEvaluation(eqx.Module):
     """The velocity at a position under given gates, and what is known at the sites."""
 
     velocity: State
@@ -58,28 +58,28 @@ class Motion(eqx.Module):
     cost: Scalar
     converged: Bool[Array, ""]
 
-    def openness(self, net: AbstractNet, lines: Lines, sliding: Mask) -> Sites:
+    def openness(self, net: AbstractNet, shared: SharedKinks, sliding: Mask) -> Sites:
         """The place of each sliding gate between off (0) and on (1)."""
         jumps = through_gates(net, self.signal)
-        return lines.openness(sliding, self.nu, jumps, self.z)
+        return shared.openness(sliding, self.nu, jumps, self.z)
 
 
-def motion(
+def evaluate_field(
     flow: AbstractFlow,
     position: Any,
     gates: GateState,
     held: Mask,
     guess: Sites,
     tolerance: Scalar,
-    lines: Lines | None = None,
+    shared: SharedKinks | None = None,
     solving: bool = True,
-) -> Motion:
+) -> FieldEvaluation:
     """The velocity with the frozen gates fixed and the sliding ones held on their kinks, by
     one of those that share each, `held`.
 
     The multipliers are found from a guess, such that they are right up to an error of the
     gradient of norm `tolerance`; or the guess is taken as it is, if not `solving`. The
-    signal is what arrives with them at those held, and with `lines` at all sharers.
+    signal is what arrives with them at those held, and with `shared` at all sharers.
     """
     net = flow.point(position)
     at = linearise(net, flow.problem.data.x, gates)
@@ -111,9 +111,9 @@ def motion(
             any_of(gates.sliding), lambda: on_few_rows(held, solved), given
         )
     signal = found.signal
-    if lines is not None:
-        signal = _through_sharers(net, at, cotangent, gates.sliding, lines, held, found)
-    return Motion(
+    if shared is not None:
+        signal = _through_sharers(net, at, cotangent, gates.sliding, shared, held, found)
+    return FieldEvaluation(
         velocity=flow.assemble(position, at.outputs, found.step),
         gradient=found.step,
         outputs=at.outputs,
@@ -125,9 +125,9 @@ def motion(
     )
 
 
-def motion_along(
+def evaluate_along(
     flow: AbstractFlow, position: Any, gates: GateState, slots: Slots
-) -> Motion:
+) -> FieldEvaluation:
     """The same for few sliding sites, by dense algebra over them."""
     net, x = flow.point(position), flow.problem.data.x
     at = linearise(net, x, gates)
@@ -148,7 +148,7 @@ def motion_along(
         return *at.pullback(cotangent, nu), nu
 
     gradient, signal, nu = jax.lax.cond(any_of(gates.sliding), held, free)
-    return Motion(
+    return FieldEvaluation(
         velocity=flow.assemble(position, at.outputs, gradient),
         gradient=gradient,
         outputs=at.outputs,
@@ -200,7 +200,7 @@ def _through_sharers(
     at: Linearisation,
     cotangent: Array,
     sliding: Mask,
-    lines: Lines,
+    shared: SharedKinks,
     held: Mask,
     found: Multipliers,
 ) -> Sites:
@@ -212,27 +212,29 @@ def _through_sharers(
 
     def below(_: Array, signal: Sites) -> Sites:
         jumps = through_gates(net, signal)
-        openness = lines.openness(sliding, found.nu, jumps, at.z)
+        openness = shared.openness(sliding, found.nu, jumps, at.z)
         shares = masked(sliding, per_layer(jnp.multiply, openness, jumps))
         return at.pullback(cotangent, shares)[1]
 
-    def shared() -> Sites:
+    def spread() -> Sites:
         return jax.lax.fori_loop(0, len(sliding) - 1, below, found.signal)
 
     others = without(sliding, held)[1:]
     if not others:
         return found.signal
-    return jax.lax.cond(any_of(others), shared, lambda: found.signal)
+    return jax.lax.cond(any_of(others), spread, lambda: found.signal)
 
 
-def gate_values(flow: AbstractFlow, position: Any, gates: GateState, lines: Lines) -> Sites:
+def gate_values(
+    flow: AbstractFlow, position: Any, gates: GateState, shared: SharedKinks
+) -> Sites:
     """The value of each gate, from the activation's slope to 1."""
     net, x = flow.point(position), flow.problem.data.x
     exactly = jnp.zeros((), x.dtype)
-    lines = lines.under(net, gates, preactivations(flow, position, gates))
-    held, nothing = lines.one_of_each(gates.sliding), zeros_at(x, gates)
-    here = motion(flow, position, gates, held, nothing, exactly, lines)
-    openness = here.openness(net, lines, gates.sliding)
+    shared = shared.under(net, gates, preactivations(flow, position, gates))
+    held, nothing = shared.representatives(gates.sliding), zeros_at(x, gates)
+    here = evaluate_field(flow, position, gates, held, nothing, exactly, shared)
+    openness = here.openness(net, shared, gates.sliding)
     values = values_of(net, standing(gates, here.z), x.dtype)
     return tuple(
         jnp.where(slides, sigma.slope + (1 - sigma.slope) * jnp.clip(o, 0.0, 1.0), value)
@@ -249,7 +251,11 @@ def z_rates(flow: AbstractFlow, position: Any, gates: GateState, velocity: State
 
 
 def back_to_kinks(
-    flow: AbstractFlow, position: Any, gates: GateState, lines: Lines, tolerance: Scalar
+    flow: AbstractFlow,
+    position: Any,
+    gates: GateState,
+    shared: SharedKinks,
+    tolerance: Scalar,
 ) -> tuple[Any, Scalar]:
     """The nearest position at which the sliding sites have z = 0, to first order, up to an
     error of norm `tolerance`; and what it cost, in field evaluations.
@@ -258,7 +264,7 @@ def back_to_kinks(
     move the parameters by far more than z, which damping forbids.
     """
     net = flow.point(position)
-    held = lines.leading(gates.sliding)
+    held = shared.leading(gates.sliding)
 
     def project(rows: Rows) -> tuple[AbstractNet, Scalar]:
         at = linearise(net, flow.problem.data.x, gates)

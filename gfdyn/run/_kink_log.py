@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Int8
 
 from .._types import Scalar
 from ..flows import AbstractFlow
-from ..kinks import NONE, GateState, gate_values, lines_of, live_gates
+from ..kinks import NONE, GateState, gate_values, live_gates, shared_kinks
 from ..nets import in_one_row
 from ..solvers import GateChanges, Step
 
@@ -145,7 +145,7 @@ def read_log(
 ) -> Kinks:
     """The log in terms of layers, units and samples, sorted by time; with the value of
     each gate at the saves, of which there may be none."""
-    lines = lines_of(flow.point(final), flow.problem.data.x)
+    lines = shared_kinks(flow.point(final), flow.problem.data.x)
     samples = len(flow.problem.data.x)
 
     def at(save: tuple[Any, GateState]) -> tuple[Array, ...]:

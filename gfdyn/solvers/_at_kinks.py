@@ -11,8 +11,8 @@ from ._adaptive import Adaptive
 from ._correction import correction_of
 from ._localisation import cut, first_event, outcome_of_cut
 from ._located import step_without_events
-from ._settle import Arrival, settle
-from ._span import Outcome, Span
+from ._resolution import Proposal, resolve_gates
+from ._trial_step import Outcome, TrialStep
 
 
 # So few events are taken one by one rather than to try a smaller step.
@@ -20,10 +20,10 @@ _FEW = 8
 
 
 def at_kinks(
-    span: Span,
+    trial: TrialStep,
     accepted: Bool[Array, ""],
     tolerances: Adaptive,
-    pressed: Bool[Array, ""],
+    rejected_at_kinks: Bool[Array, ""],
     locating: bool,
     loop_kind: str,
 ) -> Outcome:
@@ -33,38 +33,38 @@ def at_kinks(
     that is not accurate enough, and gets further than a smaller step would; or where events
     are few, or the attempt before was rejected for its kinks, too (`pressed`).
     """
-    looks = span.looks()
-    last, times = span.beyond(looks)
-    met = any_of(per_layer(lambda t: t > 0, times)) | any_of(span.gates.sliding)
-    smooth = step_without_events(span)
+    margin_samples = trial.margin_samples()
+    last, times = trial.beyond(margin_samples)
+    met = any_of(per_layer(lambda t: t > 0, times)) | any_of(trial.gates.sliding)
+    untouched = step_without_events(trial)
 
     def kinked() -> Outcome:
-        correction = correction_of(span, last, times)
+        correction = correction_of(trial, last, times)
 
-        def whole(_: Outcome) -> tuple[Array, Arrival]:
-            return jnp.asarray(True), correction.arrival
+        def whole(_: Outcome) -> tuple[Array, Proposal]:
+            return jnp.asarray(True), correction.proposal
 
-        def located(corrected: Outcome) -> tuple[Array, Arrival]:
-            time, gates = first_event(constant(span), constant(looks))
-            further = time >= 0.5 * corrected.factor * span.size
-            released = without(span.gates.sliding, corrected.gates.sliding)
+        def located(corrected: Outcome) -> tuple[Array, Proposal]:
+            time, gates = first_event(constant(trial), constant(margin_samples))
+            further = time >= 0.5 * corrected.factor * trial.size
+            released = without(trial.gates.sliding, corrected.gates.sliding)
             number = count(last) + count(released)
             few = (number > 0) & (number <= _FEW)
-            worthwhile = (time < span.size) & (further | few | pressed)
-            return worthwhile, cut(span, time, gates)
+            worthwhile = (time < trial.size) & (further | few | rejected_at_kinks)
+            return worthwhile, cut(trial, time, gates)
 
-        def trial(before: Outcome, cutting: Bool[Array, ""]) -> tuple[Outcome, None]:
-            """One place that settles for both, as it is most of what is compiled."""
+        def tried(before: Outcome, cutting: Bool[Array, ""]) -> tuple[Outcome, None]:
+            """One place that resolves gates for both, as it is most of what is compiled."""
 
             def attempt() -> Outcome:
-                worthwhile, arrival = jax.lax.cond(cutting, located, whole, before)
+                worthwhile, proposal = jax.lax.cond(cutting, located, whole, before)
 
                 def arrived() -> Outcome:
-                    settled = settle(span, arrival, loop_kind)
+                    resolution = resolve_gates(trial, proposal, loop_kind)
                     after = jax.lax.cond(
                         cutting,
-                        lambda: outcome_of_cut(span, arrival, settled),
-                        lambda: correction.outcome(settled, tolerances),
+                        lambda: outcome_of_cut(trial, proposal, resolution),
+                        lambda: correction.outcome(resolution, tolerances),
                     )
                     return eqx.tree_at(lambda o: o.cost, after, before.cost + after.cost)
 
@@ -74,8 +74,8 @@ def at_kinks(
             return jax.lax.cond(done, lambda: before, attempt), None
 
         trials = jnp.asarray([False, True] if locating else [False])
-        return jax.lax.scan(trial, smooth, trials)[0]
+        return jax.lax.scan(tried, untouched, trials)[0]
 
-    outcome = jax.lax.cond(accepted & met, kinked, lambda: smooth)
+    outcome = jax.lax.cond(accepted & met, kinked, lambda: untouched)
     # The looks for kinks are forward passes.
     return eqx.tree_at(lambda o: o.cost, outcome, outcome.cost + 1)

@@ -11,9 +11,9 @@ from .._numerics import nonzero
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import (
+    FieldEvaluation,
     GateState,
     Linearisation,
-    Motion,
     any_of,
     back_to_kinks,
     both,
@@ -35,8 +35,8 @@ from ..kinks import (
 )
 from ..nets import AbstractNet, norm, per_layer
 from ._adaptive import Adaptive
-from ._settle import Arrival, Settled
-from ._span import CREEP, Outcome, Span
+from ._resolution import Proposal, Resolution
+from ._trial_step import CREEP, Outcome, TrialStep
 
 
 # The part of the tolerance that is for errors made at kinks.
@@ -60,21 +60,21 @@ class Correction(eqx.Module):
     from the velocity before it with all jumps added, times how long it has done so.
     """
 
-    span: Span
+    trial: TrialStep
     # The sites beyond their kinks at the end, and for how long each has been there
     last: Mask
     times: Sites
     # The net at the end, and what the flips add to the gradient there, along ∇z
     at: Linearisation
     turned: Sites
-    arrival: Arrival
+    proposal: Proposal
 
-    def outcome(self, settled: Settled, tolerances: Adaptive) -> Outcome:
-        """What became of the step, settled at the end that was moved."""
-        span, last, times = self.span, self.last, self.times
-        flow, gates, end, leg = span.flow, span.gates, span.leg.end, span.leg
+    def outcome(self, resolution: Resolution, tolerances: Adaptive) -> Outcome:
+        """What became of the step, resolved at the end that was moved."""
+        trial, last, times = self.trial, self.last, self.times
+        flow, gates, end, smooth = trial.flow, trial.gates, trial.smooth.end, trial.smooth
         net = flow.point(end.position)
-        after, motion = settled.gates, settled.motion
+        after, evaluation = resolution.gates, resolution.evaluation
         released = without(gates.sliding, after.sliding)
 
         # The gradient expected there: with the jumps, and the multipliers as they are now.
@@ -86,88 +86,90 @@ class Correction(eqx.Module):
             gates.on,
             after.on,
             self.turned,
-            leg.motion.nu,
-            motion.nu,
+            smooth.evaluation.nu,
+            evaluation.nu,
         )
         jump, _ = self.at.pullback_of_sites(change)
-        gradient = jax.tree.map(jnp.add, leg.motion.gradient, jump)
-        expected = flow.assemble(end.position, leg.motion.outputs, gradient)
-        rest = jax.tree.map(jnp.subtract, motion.velocity, expected)
+        gradient = jax.tree.map(jnp.add, smooth.evaluation.gradient, jump)
+        expected = flow.assemble(end.position, smooth.evaluation.outputs, gradient)
+        rest = jax.tree.map(jnp.subtract, evaluation.velocity, expected)
         so_far, _ = self.at.pullback_of_sites(per_layer(jnp.multiply, times, change))
-        spent = _displaced(flow, end, leg.motion, so_far, jump)
+        spent = _displaced(flow, end, smooth.evaluation, so_far, jump)
 
-        mean = _mean_time(last, times, span.jumps)
-        since = _time_wrong(span, mean, self.turned, times, released)
-        ratio = since * tolerances.error_ratio(
-            flow, rest.position, span.start.position, settled.position
+        mean = _mean_time(last, times, trial.jumps)
+        time_left = _time_wrong(trial, mean, self.turned, times, released)
+        ratio = time_left * tolerances.error_ratio(
+            flow, rest.position, trial.start.position, resolution.position
         )
         # Sites beside sliding ones have been taken back along with these.
-        off = per_layer(drift, leg.motion.z, gates.sliding)
-        wrong = _wrong_sides(motion.z, after, span.allowance.leeway, off)
+        off = per_layer(drift, smooth.evaluation.z, gates.sliding)
+        wrong = _wrong_sides(evaluation.z, after, trial.allowance.leeway, off)
 
         # The rest grows from 0 over that time: half of it has been missed.
         position = jax.tree.map(
-            lambda y, r: y + 0.5 * mean * r, settled.position, rest.position
+            lambda y, r: y + 0.5 * mean * r, resolution.position, rest.position
         )
         allowed_error = tolerances.rtol * norm(constant(net))
         back = _put_back(
-            span,
+            trial,
             flow.retract(position),
             any_of(last),
             after,
             wrong,
-            motion.z,
+            evaluation.z,
             off,
             _SHARE * allowed_error,
         )
         ratio = jnp.maximum(ratio, back.error / allowed_error) / _SHARE
-        ratio = jnp.where(jnp.isfinite(ratio) & settled.in_range, ratio, 1e10)
+        ratio = jnp.where(jnp.isfinite(ratio) & resolution.in_range, ratio, 1e10)
         allowed = _SAFETY / jnp.sqrt(jnp.maximum(ratio, 1e-10))
         return Outcome(
             accepted=ratio <= 1,
-            size=span.size,
+            size=trial.size,
             factor=jnp.clip(allowed, _SMALLEST, _LARGEST),
             state=State(back.position, spent.dissipated),
             gates=after,
-            lines=settled.lines,
-            motion=eqx.tree_at(lambda m: m.z, motion, back.z),
-            since=constant(times),
-            mean_since=mean,
+            shared=resolution.shared,
+            evaluation=eqx.tree_at(lambda m: m.z, evaluation, back.z),
+            time_left=constant(times),
+            mean_time_left=mean,
             crossed=nowhere(after),
-            stranded=back.stranded,
+            on_wrong_side=back.on_wrong_side,
             # The linearisation, three ways back through it, a look at z
-            cost=settled.cost + 3,
+            cost=resolution.cost + 3,
             others=no_alternative(after),
         )
 
 
-def correction_of(span: Span, last: Mask, times: Sites) -> Correction:
+def correction_of(trial: TrialStep, last: Mask, times: Sites) -> Correction:
     """The correction for the sites beyond their kinks at the end of a step, where each has
     been for a time."""
-    flow, gates, end, leg = span.flow, span.gates, span.leg.end, span.leg
+    flow, gates, end, smooth = trial.flow, trial.gates, trial.smooth.end, trial.smooth
     net = flow.point(end.position)
     at = linearise(net, flow.problem.data.x, gates)
-    last, times = _without_shadows(span, last, times)
-    turned = flips(net, gates, leg.motion.signal)
+    last, times = _without_shadows(trial, last, times)
+    turned = flips(net, gates, smooth.evaluation.signal)
     shift, _ = at.pullback_of_sites(per_layer(jnp.multiply, times, turned))
-    moved = _displaced(flow, end, leg.motion, shift)
-    arrival = Arrival(
+    moved = _displaced(flow, end, smooth.evaluation, shift)
+    proposal = Proposal(
         moved,
-        span.size,
+        trial.size,
         flipped(gates, last),
         last,
-        catchable=both(last, _holding(span, turned, times)),
+        catchable=both(last, _holding(trial, turned, times)),
         whole=jnp.asarray(True),
     )
-    return Correction(span, last, times, at, turned, arrival)
+    return Correction(trial, last, times, at, turned, proposal)
 
 
-def _holding(span: Span, turned: Sites, times: Sites) -> Mask:
+def _holding(trial: TrialStep, turned: Sites, times: Sites) -> Mask:
     """The sites that their own flip drives back, by a good part of how far they are beyond
     their kinks; others return because of all flips together, and do not slide."""
-    net, z = constant((span.flow.point(span.leg.end.position), span.leg.motion.z))
-    x = span.flow.problem.data.x
-    norms = net.gradient_norms(x, values_of(net, standing(span.gates, z), x.dtype))
+    net, z = constant(
+        (trial.flow.point(trial.smooth.end.position), trial.smooth.evaluation.z)
+    )
+    x = trial.flow.problem.data.x
+    norms = net.gradient_norms(x, values_of(net, standing(trial.gates, z), x.dtype))
 
     def holds(
         on: Array, turn: Array, time: Array, jump: Array, n: Array, z: Array
@@ -175,21 +177,21 @@ def _holding(span: Span, turned: Sites, times: Sites) -> Mask:
         attracts = jnp.where(on, -turn, turn) >= 0
         return attracts & (time * jump * n >= _PUSH * jnp.abs(z))
 
-    return per_layer(holds, span.gates.on, turned, times, span.jumps, norms, z)
+    return per_layer(holds, trial.gates.on, turned, times, trial.jumps, norms, z)
 
 
-def _without_shadows(span: Span, last: Mask, times: Sites) -> tuple[Mask, Sites]:
+def _without_shadows(trial: TrialStep, last: Mask, times: Sites) -> tuple[Mask, Sites]:
     """The crossings but for those of a sample that dies on the way: where the last unit of
     a layer lets it go, z of all units above it would change sign, but stays at 0."""
-    beyond = flipped(span.gates, last)
-    z = preactivations(span.flow, span.leg.end.position, beyond)
+    beyond = flipped(trial.gates, last)
+    z = preactivations(trial.flow, trial.smooth.end.position, beyond)
     shadows = per_layer(lambda c, zl: c & (jnp.abs(zl) <= rounding_of(zl)), last, z)
     lit = per_layer(jnp.logical_not, shadows)
     return without(last, shadows), masked(lit, times)
 
 
 def _displaced(
-    flow: AbstractFlow, end: State, at_end: Motion, shift: Any, jump: Any = None
+    flow: AbstractFlow, end: State, at_end: FieldEvaluation, shift: Any, jump: Any = None
 ) -> State:
     """The end of a step moved by the time integral of an addition to the gradient.
 
@@ -219,7 +221,7 @@ def _mean_time(last: Mask, times: Sites, jumps: Sites) -> Scalar:
 
 
 def _time_wrong(
-    span: Span, mean: Scalar, turned: Sites, times: Sites, released: Mask
+    trial: TrialStep, mean: Scalar, turned: Sites, times: Sites, released: Mask
 ) -> Scalar:
     """For how long the velocity has been wrong by what it is wrong by at the end.
 
@@ -231,8 +233,8 @@ def _time_wrong(
     times_wrong = [
         0.5 * mean,
         jnp.max(jnp.stack(unknown)),
-        jnp.where(any_of(released), span.size / 2, 0.0),
-        jnp.where(any_of(span.gates.sliding), span.size / 3, 0.0),
+        jnp.where(any_of(released), trial.size / 2, 0.0),
+        jnp.where(any_of(trial.gates.sliding), trial.size / 3, 0.0),
     ]
     return jnp.max(jnp.stack(times_wrong))
 
@@ -251,16 +253,16 @@ def _wrong_sides(
     return per_layer(beyond, watched, after.on, after.sliding, off, z)
 
 
-def _error_of(span: Span, wrong: Mask, z: Sites) -> Scalar:
+def _error_of(trial: TrialStep, wrong: Mask, z: Sites) -> Scalar:
     """The error from gates that have come to the wrong side: their jumps, for as long as
     they have been there."""
 
     def square(wrong: Array, before: Array, now: Array, jump: Array) -> Array:
         total = jnp.abs(now) + jnp.abs(before)
         part = jnp.abs(now) / nonzero(total)
-        return jnp.sum(jnp.where(wrong, span.size * part * jump, 0.0) ** 2)
+        return jnp.sum(jnp.where(wrong, trial.size * part * jump, 0.0) ** 2)
 
-    squares = per_layer(square, wrong, span.first.z, z, span.jumps)
+    squares = per_layer(square, wrong, trial.first.z, z, trial.jumps)
     return jnp.sqrt(jnp.sum(jnp.stack(squares)))
 
 
@@ -268,11 +270,11 @@ class _PutBack(eqx.Module):
     position: Any
     z: Sites
     error: Scalar
-    stranded: Mask
+    on_wrong_side: Mask
 
 
 def _put_back(
-    span: Span,
+    trial: TrialStep,
     position: Any,
     crossed: Bool[Array, ""],
     after: GateState,
@@ -290,8 +292,8 @@ def _put_back(
     that were there before, or within what they may creep on by in a step, are put back only
     if near.
     """
-    flow = span.flow
-    before = _wrong_sides(span.first.z, after, span.allowance.leeway, off, 1 / CREEP)
+    flow = trial.flow
+    before = _wrong_sides(trial.first.z, after, trial.allowance.leeway, off, 1 / CREEP)
     fresh = without(wrong, before)
     has_fresh = crossed & any_of(fresh)
     chosen = per_layer(lambda f, w: jnp.where(has_fresh, f, w), fresh, wrong)
@@ -299,16 +301,16 @@ def _put_back(
 
     def moved() -> _PutBack:
         fixed = constant(position)
-        back, _ = back_to_kinks(flow, fixed, held, span.lines, span.allowance.position)
+        back, _ = back_to_kinks(flow, fixed, held, trial.shared, trial.allowance.position)
         way = jax.tree.map(jnp.subtract, constant(flow.retract(back)), fixed)
         distance = norm(flow.point(way))
         taken = has_fresh | (distance <= furthest)
         there = jax.tree.map(lambda p, w: p + jnp.where(taken, w, 0.0), position, way)
-        missed = jnp.where(crossed, constant(_error_of(span, wrong, z)), 0.0)
+        missed = jnp.where(crossed, constant(_error_of(trial, wrong, z)), 0.0)
         error = jnp.maximum(missed, jnp.where(has_fresh, distance, 0.0))
         now = preactivations(flow, there, after)
         return _PutBack(
-            there, now, error, _wrong_sides(now, after, span.allowance.leeway, off)
+            there, now, error, _wrong_sides(now, after, trial.allowance.leeway, off)
         )
 
     def stays() -> _PutBack:

@@ -12,18 +12,18 @@ from .._numbers import check_count
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import (
+    FieldEvaluation,
     GateState,
-    Lines,
-    Motion,
+    SharedKinks,
     any_of,
     both,
     constant,
+    evaluate_field,
     kink_sizes,
-    lines_of,
     live_gates,
-    motion,
     nowhere,
     places_among,
+    shared_kinks,
     slots_of,
     without,
     zeros_at,
@@ -32,12 +32,12 @@ from ..nets import AbstractNet, norm, per_layer
 from ._adaptive import Adaptive, ControllerState, Verdict
 from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Step
-from ._legs import after_leg, before_leg, leg_of
 from ._located import to_first_event
 from ._runge_kutta import FixedGates
-from ._span import Allowance, Outcome, Span, kinked_path
+from ._smooth_step import after_step, before_step, smooth_step
 from ._stabilised import Stabilised
 from ._stiffness import Stiffness, not_stiff
+from ._trial_step import Allowance, Outcome, TrialStep, kinked_path
 
 
 # A gate whose jump over the step is below this part of the tolerance on ‖θ‖ stays live,
@@ -167,12 +167,14 @@ class ExactKinks(AbstractSolver):
             return self._where_smooth.init(flow, state, dt0)
         gates = live_gates(flow, state.position)
         x = flow.problem.data.x
-        lines = lines_of(flow.point(state.position), x)
+        shared = shared_kinks(flow.point(state.position), x)
         nothing = zeros_at(x, gates)
         exactly = jnp.zeros((), x.dtype)
         # Nothing slides yet.
         none = nowhere(gates)
-        first = motion(flow, state.position, gates, none, nothing, exactly, solving=False)
+        first = evaluate_field(
+            flow, state.position, gates, none, nothing, exactly, solving=False
+        )
         if dt0 is None:
             dt0 = self.steps.first_size(flow, state, first.velocity)
         dt0 = jax.lax.stop_gradient(dt0)
@@ -181,14 +183,14 @@ class ExactKinks(AbstractSolver):
         start = _KinkState(
             controller,
             gates,
-            lines,
-            motion=first,
+            shared,
+            evaluation=first,
             nu_rate=nothing,
             horizon=dt0,
-            pressed=jnp.asarray(False),
-            decided=none,
-            undecided=none,
-            stranded=none,
+            rejected_at_kinks=jnp.asarray(False),
+            flipped_this_instant=none,
+            kept_live=none,
+            on_wrong_side=none,
             stiffness=not_stiff(state.position, dt0) if tsit5 else None,
         )
         return start, dt0
@@ -240,19 +242,19 @@ class ExactKinks(AbstractSolver):
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
         jumps = self._jumps(flow, state.position, horizon, before)
         gates = self._freeze(net, horizon, jumps, before)
-        held = before.lines.one_of_each(gates.sliding)
+        held = before.shared.representatives(gates.sliding)
         small = _is_small(gates)
         verifying = self._verifies(flow, gates)
         places = places_among(_num_sites(gates), self.places)
 
         def around(position: Any) -> State:
-            nu, exactly = before.motion.nu, jnp.zeros_like(size)
-            near = motion(flow, position, gates, held, nu, exactly, solving=False)
+            nu, exactly = before.evaluation.nu, jnp.zeros_like(size)
+            near = evaluate_field(flow, position, gates, held, nu, exactly, solving=False)
             return near.velocity
 
-        stiffness, size, cost = before_leg(before.stiffness, around, state.position, size)
+        stiffness, size, cost = before_step(before.stiffness, around, state.position, size)
         allowance = self._allowance(flow, net, size, small, before)
-        longest = self.steps.longest_coast(flow, state, before.motion.velocity, around)
+        longest = self.steps.longest_coast(flow, state, before.evaluation.velocity, around)
         coasting = (size <= longest) & ~any_of(gates.sliding)
         field = FixedGates(
             flow,
@@ -264,61 +266,70 @@ class ExactKinks(AbstractSolver):
             allowance.gradient,
             slots_of(gates.sliding, places) if verifying else None,
         )
-        leg, error_order = leg_of(
-            self.steps, field, state, before.motion, size, stiffness, self.loop_kind
+        smooth, error_order = smooth_step(
+            self.steps, field, state, before.evaluation, size, stiffness, self.loop_kind
         )
         verdict = self.steps.judge(
             flow,
-            leg.error,
+            smooth.error,
             state,
-            leg.end,
+            smooth.end,
             size,
             before.controller,
             error_order=error_order,
         )
-        span = Span(
+        trial = TrialStep(
             flow,
             gates,
             held,
-            before.lines,
+            before.shared,
             state,
-            before.motion,
-            leg,
+            before.evaluation,
+            smooth,
             size,
             allowance,
             jumps,
             _LEAVING * self._threshold(net) / horizon,
             self.steps.rtol * norm(constant(net)),
-            before.stranded,
+            before.on_wrong_side,
             places,
         )
         if verifying:
-            outcome = to_first_event(span, verdict.accepted)
+            outcome = to_first_event(trial, verdict.accepted)
         else:
             outcome = at_kinks(
-                span, verdict.accepted, self.steps, before.pressed, small, self.loop_kind
+                trial,
+                verdict.accepted,
+                self.steps,
+                before.rejected_at_kinks,
+                small,
+                self.loop_kind,
             )
         next_size = jnp.minimum(verdict.next_size, size * outcome.factor)
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
         accepted = verdict.accepted & outcome.accepted
-        stiffness, next_size = after_leg(
-            stiffness, leg, size, accepted, outcome.size, next_size
+        stiffness, next_size = after_step(
+            stiffness, smooth, size, accepted, outcome.size, next_size
         )
         return Step(
             accepted=accepted,
             finite=verdict.finite,
-            converged=outcome.motion.converged,
+            converged=outcome.evaluation.converged,
             verified=outcome.verified,
             fits=outcome.fits | ~verdict.accepted,
             size=jnp.where(accepted, outcome.size, size),
             next_size=jax.lax.stop_gradient(next_size),
             state=outcome.state,
-            interpolation=kinked_path(leg, outcome),
+            interpolation=kinked_path(smooth, outcome),
             solver_state=_after(before, gates, verdict, outcome, size, horizon, stiffness),
             num_field_evaluations=cost
-            + jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
+            + jnp.round(smooth.cost + outcome.cost).astype(jnp.int32),
             changes=GateChanges(
-                before.gates.sliding, gates, outcome.gates, outcome.since, outcome.others
+                before.gates.sliding,
+                gates,
+                outcome.gates,
+                outcome.time_left,
+                outcome.others,
             ),
         )
 
@@ -331,7 +342,7 @@ class ExactKinks(AbstractSolver):
         self, flow: AbstractFlow, position: Any, horizon: Scalar, before: "_KinkState"
     ) -> Sites:
         """How far the velocity jumps where each gate flips."""
-        flow, position, here = constant((flow, position, before.motion))
+        flow, position, here = constant((flow, position, before.evaluation))
         reach = horizon * norm(flow.point(here.velocity.position))
         sizes = kink_sizes(
             flow,
@@ -363,14 +374,14 @@ class ExactKinks(AbstractSolver):
         gates = before.gates
         has_kink = tuple(jnp.asarray(not sigma.is_linear) for sigma in net.activations)
         frozen = per_layer(matters, jumps, gates.sliding, has_kink)
-        frozen = before.lines.with_sharers(frozen)
-        frozen = without(frozen, before.lines.with_sharers(before.undecided))
+        frozen = before.shared.with_sharers(frozen)
+        frozen = without(frozen, before.shared.with_sharers(before.kept_live))
         sliding = both(gates.sliding, frozen)
         on = per_layer(
             lambda was, on, z: jnp.where(was, on, z > 0),
             gates.frozen,
             gates.on,
-            before.motion.z,
+            before.evaluation.z,
         )
         return GateState(on, sliding, frozen)
 
@@ -388,7 +399,7 @@ class ExactKinks(AbstractSolver):
         if small:
             return Allowance(jnp.zeros_like(size), jnp.zeros_like(size), leeway)
         position = self._sliding_error(constant(net))
-        moves = size * flow.gain(constant(before.motion.gradient))
+        moves = size * flow.gain(constant(before.evaluation.gradient))
         return Allowance(position / moves, position, leeway)
 
     def _sliding_error(self, net: AbstractNet) -> Scalar:
@@ -399,21 +410,21 @@ class ExactKinks(AbstractSolver):
 class _KinkState(eqx.Module):
     controller: ControllerState
     gates: GateState
-    lines: Lines
-    # The motion where the next step starts, and how fast its multipliers change
-    motion: Motion
+    shared: SharedKinks
+    # The field where the next step starts, and how fast its multipliers change
+    evaluation: FieldEvaluation
     nu_rate: Sites
     # Over how long it is judged which gates matter
     horizon: Scalar
     # Whether the last attempt was rejected for its kinks
-    pressed: Bool[Array, ""]
+    rejected_at_kinks: Bool[Array, ""]
     # The sites decided on in steps of next to no length just now, and those that came up
     # there again: where kinks depend on each other, each may undo what another decides.
     # These stay live until time has passed.
-    decided: Mask
-    undecided: Mask
+    flipped_this_instant: Mask
+    kept_live: Mask
     # The sites left beyond their kinks
-    stranded: Mask
+    on_wrong_side: Mask
     # None for methods other than Tsit5
     stiffness: Stiffness | None
 
@@ -433,25 +444,29 @@ def _after(
         return jnp.where(slid & slides, (nu1 - nu0) / size, 0.0)
 
     rates = per_layer(
-        rate, gates.sliding, outcome.gates.sliding, before.motion.nu, outcome.motion.nu
+        rate,
+        gates.sliding,
+        outcome.gates.sliding,
+        before.evaluation.nu,
+        outcome.evaluation.nu,
     )
     rates = jax.lax.stop_gradient(rates)
     accepted = verdict.accepted & outcome.accepted
-    kept, lines, motion, nu_rate, stranded = jax.lax.cond(
+    kept, shared, evaluation, nu_rate, on_wrong_side = jax.lax.cond(
         accepted,
         lambda: (
             outcome.gates,
-            outcome.lines,
-            outcome.motion,
+            outcome.shared,
+            outcome.evaluation,
             rates,
-            outcome.stranded,
+            outcome.on_wrong_side,
         ),
         lambda: (
             before.gates,
-            before.lines,
-            before.motion,
+            before.shared,
+            before.evaluation,
             before.nu_rate,
-            before.stranded,
+            before.on_wrong_side,
         ),
     )
     instant = outcome.size <= _INSTANT * size
@@ -459,18 +474,18 @@ def _after(
     def through_instant(now: Mask, old: Mask) -> Mask:
         return per_layer(lambda n, o: jnp.where(accepted, (n | o) & instant, o), now, old)
 
-    again = both(outcome.crossed, before.decided)
+    again = both(outcome.crossed, before.flipped_this_instant)
     return _KinkState(
         verdict.controller,
         kept,
-        lines,
-        motion,
+        shared,
+        evaluation,
         nu_rate,
         horizon,
-        pressed=verdict.accepted & ~outcome.accepted,
-        decided=through_instant(outcome.crossed, before.decided),
-        undecided=through_instant(again, before.undecided),
-        stranded=stranded,
+        rejected_at_kinks=verdict.accepted & ~outcome.accepted,
+        flipped_this_instant=through_instant(outcome.crossed, before.flipped_this_instant),
+        kept_live=through_instant(again, before.kept_live),
+        on_wrong_side=on_wrong_side,
         stiffness=stiffness,
     )
 

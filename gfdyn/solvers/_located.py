@@ -25,7 +25,7 @@ from ..kinks import (
     count,
     decide,
     either,
-    motion_along,
+    evaluate_along,
     near_kinks,
     no_alternative,
     nowhere,
@@ -42,7 +42,7 @@ from ..kinks import (
 )
 from ..nets import in_layers, in_one_row, per_layer
 from ._first_time import Bracket, first_time
-from ._span import Looks, Outcome, Span
+from ._trial_step import MarginSamples, Outcome, TrialStep
 
 
 # Where a site is let go the velocity is continuous: the error of θ is quadratic in that of
@@ -71,89 +71,93 @@ class Leaving(eqx.Module):
         before, now = start.psi[self.worst], self.psi[self.worst]
         fell = before - now
         falls = (fell > 0) & jnp.isfinite(fell)
-        since = -now * time / jnp.where(falls, fell, 1.0)
-        return jnp.where(falls, -0.5 * now * since, jnp.inf)
+        elapsed = -now * time / jnp.where(falls, fell, 1.0)
+        return jnp.where(falls, -0.5 * now * elapsed, jnp.inf)
 
 
-def to_first_event(span: Span, accepted: Bool[Array, ""]) -> Outcome:
+def to_first_event(trial: TrialStep, accepted: Bool[Array, ""]) -> Outcome:
     """The step up to its first event, or whole if there is none, if its smooth part is
     `accepted`; and the regime from there.
 
     Events are found on the dense output, so that the method keeps its order.
     """
-    looks = span.looks()
-    untouched = step_without_events(span)
-    watched = any_of(per_layer(lambda m: jnp.any(m[1:] < 0, axis=0), looks))
-    watched = watched | any_of(span.gates.sliding)
+    margin_samples = trial.margin_samples()
+    untouched = step_without_events(trial)
+    watched = any_of(per_layer(lambda m: jnp.any(m[1:] < 0, axis=0), margin_samples))
+    watched = watched | any_of(trial.gates.sliding)
     needed = accepted & watched
-    return jax.lax.cond(needed, lambda: _at_event(span, looks, needed), lambda: untouched)
+    return jax.lax.cond(
+        needed, lambda: _at_event(trial, margin_samples, needed), lambda: untouched
+    )
 
 
-def _at_event(span: Span, looks: Looks, needed: Bool[Array, ""]) -> Outcome:
+def _at_event(
+    trial: TrialStep, margin_samples: MarginSamples, needed: Bool[Array, ""]
+) -> Outcome:
     """The step up to its first event, or whole if there is none.
 
     Under `vmap` it is taken in all lanes, whose loops end at once where it is not `needed`.
     """
-    time, crossed, leaving = _first_event(constant(span), constant(looks), needed)
+    time, crossed, leaving = _first_event(constant(trial), constant(margin_samples), needed)
     happens = needed & (any_of(crossed) | leaving.happens)
     return jax.lax.cond(
         happens,
-        lambda: _cut(span, time, crossed, leaving, happens),
-        lambda: step_without_events(span),
+        lambda: _cut(trial, time, crossed, leaving, happens),
+        lambda: step_without_events(trial),
     )
 
 
-def step_without_events(span: Span) -> Outcome:
+def step_without_events(trial: TrialStep) -> Outcome:
     """A step that meets no event."""
-    end, gates = span.leg.end, span.gates
+    end, gates = trial.smooth.end, trial.gates
     return Outcome(
         accepted=jnp.asarray(True),
-        size=span.size,
-        factor=jnp.full_like(span.size, jnp.inf),
-        state=State(span.flow.retract(end.position), end.dissipated),
+        size=trial.size,
+        factor=jnp.full_like(trial.size, jnp.inf),
+        state=State(trial.flow.retract(end.position), end.dissipated),
         gates=gates,
-        lines=span.lines,
-        motion=span.leg.motion,
-        since=per_layer(jnp.zeros_like, span.first.z),
-        mean_since=jnp.zeros_like(span.size),
+        shared=trial.shared,
+        evaluation=trial.smooth.evaluation,
+        time_left=per_layer(jnp.zeros_like, trial.first.z),
+        mean_time_left=jnp.zeros_like(trial.size),
         crossed=nowhere(gates),
-        stranded=nowhere(gates),
-        cost=jnp.zeros_like(span.size),
+        on_wrong_side=nowhere(gates),
+        cost=jnp.zeros_like(trial.size),
         others=no_alternative(gates),
     )
 
 
 def _cut(
-    span: Span, time: Scalar, crossed: Mask, leaving: Leaving, needed: Bool[Array, ""]
+    trial: TrialStep, time: Scalar, crossed: Mask, leaving: Leaving, needed: Bool[Array, ""]
 ) -> Outcome:
     """The step up to an event, put back on its kinks, and the regime from there."""
-    flow, gates = span.flow, span.gates
-    time = span.with_derivative(time, crossed)
-    arrived = span.leg.at(time)
+    flow, gates = trial.flow, trial.gates
+    time = trial.with_derivative(time, crossed)
+    arrived = trial.smooth.at(time)
     kept = either(gates.sliding, crossed)
     closed = GateState(without(gates.on, kept), kept, either(gates.frozen, kept))
-    put_back = slots_of(kept, span.places)
+    put_back = slots_of(kept, trial.places)
     left_on = put_back.read(in_layers(leaving.states, gates.on)) == ON
     opens = (leaving.happens & left_on) | put_back.read(without(crossed, gates.on))
     position = flow.retract(back_along(flow, arrived.position, closed, put_back, opens))
-    after, verified, others = _decided(span, constant(position), crossed, leaving, needed)
-    sliding = slots_of(after.sliding, span.places)
-    here = motion_along(flow, position, after, sliding)
+    after, verified, others = _decided(trial, constant(position), crossed, leaving, needed)
+    sliding = slots_of(after.sliding, trial.places)
+    here = evaluate_along(flow, position, after, sliding)
     fits = ~put_back.overflow & ~sliding.overflow
     return Outcome(
         accepted=fits,
         size=time,
-        factor=jnp.full_like(span.size, jnp.inf),
+        factor=jnp.full_like(trial.size, jnp.inf),
         state=State(position, arrived.dissipated),
         gates=after,
-        lines=span.lines,
-        motion=here,
-        since=per_layer(jnp.zeros_like, span.first.z),
-        mean_since=jnp.zeros_like(span.size),
+        shared=trial.shared,
+        evaluation=here,
+        time_left=per_layer(jnp.zeros_like, trial.first.z),
+        mean_time_left=jnp.zeros_like(trial.size),
         # Each is decided on for good.
         crossed=nowhere(gates),
-        stranded=nowhere(gates),
-        cost=jnp.zeros_like(span.size) + 8,
+        on_wrong_side=nowhere(gates),
+        cost=jnp.zeros_like(trial.size) + 8,
         others=others,
         verified=verified,
         fits=fits,
@@ -161,39 +165,39 @@ def _cut(
 
 
 def _first_event(
-    span: Span, looks: Looks, needed: Bool[Array, ""]
+    trial: TrialStep, margin_samples: MarginSamples, needed: Bool[Array, ""]
 ) -> tuple[Scalar, Mask, Leaving]:
     """When the first event is, the step's size if there is none; the sites that cross."""
-    crossing = span.first_crossing(looks)
-    states = states_of(standing(span.gates, span.first.z), span.gates.sliding)
-    others = in_one_row(no_alternative(span.gates))
+    crossing = trial.first_crossing(margin_samples)
+    states = states_of(standing(trial.gates, trial.first.z), trial.gates.sliding)
+    others = in_one_row(no_alternative(trial.gates))
     none = Leaving(
         states=in_one_row(states),
         happens=jnp.asarray(False),
         others=others,
         worst=jnp.asarray(0),
-        psi=jnp.full(others.shape, jnp.inf, span.size.dtype),
+        psi=jnp.full(others.shape, jnp.inf, trial.size.dtype),
     )
     time, leaving = jax.lax.cond(
-        any_of(span.gates.sliding),
-        lambda: _first_leaving(span, crossing, none, needed),
+        any_of(trial.gates.sliding),
+        lambda: _first_leaving(trial, crossing, none, needed),
         lambda: (crossing, none),
     )
-    z = preactivations(span.flow, span.leg.at(time).position, span.gates)
-    crossed = per_layer(lambda m: (m < 0) & ~leaving.happens, span.margins(z))
+    z = preactivations(trial.flow, trial.smooth.at(time).position, trial.gates)
+    crossed = per_layer(lambda m: (m < 0) & ~leaving.happens, trial.margins(z))
     return time, crossed, leaving
 
 
 def _first_leaving(
-    span: Span, before: Scalar, none: Leaving, needed: Bool[Array, ""]
+    trial: TrialStep, before: Scalar, none: Leaving, needed: Bool[Array, ""]
 ) -> tuple[Scalar, Leaving]:
     """When the first sliding site is let go, `before` at the latest."""
-    flow, gates = span.flow, span.gates
+    flow, gates = trial.flow, trial.gates
     no_psi = in_layers(none.psi, gates.on)
 
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
-        position = span.leg.at(time).position
-        slots, states, t, there = _blown_up(span, position, gates.sliding)
+        position = trial.smooth.at(time).position
+        slots, states, t, there = _blown_up(trial, position, gates.sliding)
         sways = swaying(t, there)
         room = there.room(sways)
         first = jnp.argmin(room)
@@ -222,13 +226,13 @@ def _first_leaving(
         time, leaving, start = first_time(room_at, bracket, none, _DIGITS)
         # To have let it go as Ψ passed 0 would have come to the same.
         no_matter = (leaving.others == SLIDING) & (
-            leaving.missed(start, time) <= span.tolerance
+            leaving.missed(start, time) <= trial.tolerance
         )
         others = jnp.where(no_matter, NONE, leaving.others)
         return time, eqx.tree_at(lambda found: found.others, leaving, others)
 
     # Where no signal is below its multiplier, Ψ is no sum of negative parts.
-    end, position = span.leg.motion, span.leg.end.position
+    end, position = trial.smooth.evaluation, trial.smooth.end.position
     signals = through_gates(flow.point(position), end.signal)
     near = near_kinks(flow, position, gates, end.z)
 
@@ -237,12 +241,12 @@ def _first_leaving(
         return jnp.all(~(near | slides) | (held >= 0) & (c >= held))
 
     all_right = jnp.stack(per_layer(right, near, gates.sliding, signals, end.nu))
-    surely = (before == span.size) & jnp.all(all_right)
+    surely = (before == trial.size) & jnp.all(all_right)
     return jax.lax.cond(surely, lambda: (before, none), search)
 
 
 def _decided(
-    span: Span,
+    trial: TrialStep,
     position: Any,
     crossed: Mask,
     leaving: Leaving,
@@ -250,9 +254,9 @@ def _decided(
 ) -> tuple[GateState, Bool[Array, ""], States]:
     """The gates next, where sites have come to their kinks or are let go, whether they are
     known to be right, and where the flow is not unique, other states as right."""
-    gates = span.gates
+    gates = trial.gates
     certain = either(gates.sliding, crossed)
-    slots, states, t, before = _blown_up(span, position, certain)
+    slots, states, t, before = _blown_up(trial, position, certain)
     reached = slots.read(crossed)
     flipped = jnp.where(reached, jnp.where(before.state == ON, OFF, ON), before.state)
     left = slots.read(in_layers(leaving.states, states))
@@ -282,20 +286,20 @@ def _decided(
 
 
 def _blown_up(
-    span: Span, position: Any, certain: Mask
+    trial: TrialStep, position: Any, certain: Mask
 ) -> tuple[Slots, States, TangentNetwork, KinkRegime]:
     """The places of the sites at kinks, the states of all, the network blown up there, and
     the regime under the gates."""
-    flow, gates = span.flow, span.gates
+    flow, gates = trial.flow, trial.gates
     z = preactivations(flow, position, gates)
     near = near_kinks(flow, position, gates, z)
     states = states_of(standing(gates, z), gates.sliding)
     # Where a gate does not matter enough to be followed, what only rounding moves is off.
     resting = without(near, gates.frozen)
     states = per_layer(lambda r, s: jnp.where(r, OFF, s), resting, states)
-    slots = places_for(certain, near, span.places)
+    slots = places_for(certain, near, trial.places)
     surely = slots.read(certain)
-    t = tangent_network(flow, position, gates, slots, surely, span.least_jump)
+    t = tangent_network(flow, position, gates, slots, surely, trial.least_jump)
     # What does not matter stays as it is.
     decided_on = slots.present & (t.present | surely)
     slots = eqx.tree_at(lambda s: s.present, slots, decided_on)

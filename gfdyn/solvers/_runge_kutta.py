@@ -15,18 +15,18 @@ from jaxtyping import Array, Bool
 
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
-from ..kinks import GateState, Motion, Slots, motion, motion_along
+from ..kinks import FieldEvaluation, GateState, Slots, evaluate_along, evaluate_field
 from ..nets import per_layer
 from ._adaptive import held_while
 
 
-class Leg(eqx.Module):
+class SmoothStep(eqx.Module):
     """A step under fixed gates: where it leads, and what is known there."""
 
     end: State
     error: State
     interpolation: Any
-    motion: Motion
+    evaluation: FieldEvaluation
     # In field evaluations
     cost: Scalar
 
@@ -53,11 +53,11 @@ class FixedGates(eqx.Module):
     # The places of sliding sites, where dense algebra over them is to solve
     slots: Slots | None = None
 
-    def motion(self, position: Any, guess: Sites) -> Motion:
-        """The motion at a stage, from a guess of the multipliers."""
+    def evaluate(self, position: Any, guess: Sites) -> FieldEvaluation:
+        """The field at a stage, from a guess of the multipliers."""
         if self.slots is not None:
-            return motion_along(self.flow, position, self.gates, self.slots)
-        return motion(
+            return evaluate_along(self.flow, position, self.gates, self.slots)
+        return evaluate_field(
             self.flow,
             position,
             self.gates,
@@ -67,15 +67,19 @@ class FixedGates(eqx.Module):
             solving=self.solving,
         )
 
-    def velocity(self, motion: Motion) -> State:
-        """The velocity of a motion, its direction held while coasting."""
-        return held_while(self.coasting, self.flow, motion.velocity)
+    def velocity(self, evaluation: FieldEvaluation) -> State:
+        """The velocity of a field evaluation, its direction held while coasting."""
+        return held_while(self.coasting, self.flow, evaluation.velocity)
 
 
 def explicit_step(
-    method: dfx.AbstractERK, field: FixedGates, start: State, first: Motion, size: Scalar
-) -> Leg:
-    """A step of the method from a state where the motion is known."""
+    method: dfx.AbstractERK,
+    field: FixedGates,
+    start: State,
+    first: FieldEvaluation,
+    size: Scalar,
+) -> SmoothStep:
+    """A step of the method from a state where the field is known."""
     tableau: Any = method.tableau
     stages, dtype = tableau.num_stages, size.dtype
     lower = np.zeros((stages - 1, stages))
@@ -83,10 +87,12 @@ def explicit_step(
         lower[i, : len(row)] = row
     stage_times = jnp.asarray(np.asarray(tableau.c), dtype)
 
-    def scaled(m: Motion) -> State:
+    def scaled(m: FieldEvaluation) -> State:
         return jax.tree.map(lambda v: size * v, field.velocity(m))
 
-    def stage(carry: tuple[State, State, Motion, Array], row: Any) -> tuple[Any, None]:
+    def stage(
+        carry: tuple[State, State, FieldEvaluation, Array], row: Any
+    ) -> tuple[Any, None]:
         ks, _, last, cost = carry
         i, weights, time = row
         y = _combine(start, weights, ks)
@@ -95,7 +101,7 @@ def explicit_step(
             guess = per_layer(
                 lambda n, rate: n + time * size * rate, first.nu, field.nu_rate
             )
-        here = field.motion(y.position, guess)
+        here = field.evaluate(y.position, guess)
         ks = jax.tree.map(lambda rows, k: rows.at[i].set(k), ks, scaled(here))
         return (ks, y, here, cost + here.cost), None
 
@@ -109,13 +115,13 @@ def explicit_step(
         end, evaluations = y, stages - 1
     else:
         end, evaluations = _combine(start, jnp.asarray(tableau.b_sol, dtype), ks), stages
-        last = field.motion(end.position, last.nu)
+        last = field.evaluate(end.position, last.nu)
     nothing = jax.tree.map(jnp.zeros_like, start)
     error = _combine(nothing, jnp.asarray(tableau.b_error, dtype), ks)
     interpolation = method.interpolation_cls(
         t0=jnp.zeros_like(size), t1=size, y0=start, y1=end, k=ks
     )
-    return Leg(end, error, interpolation, last, cost + evaluations)
+    return SmoothStep(end, error, interpolation, last, cost + evaluations)
 
 
 def _combine(start: State, weights: Array, ks: State) -> State:

@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool
 from .._types import Mask, Scalar, Sites
 from ..flows import State
 from ..kinks import (
+    FieldEvaluation,
     GateState,
-    Lines,
-    Motion,
+    SharedKinks,
     any_of,
     awaiting,
     back_to_kinks,
@@ -21,8 +21,8 @@ from ..kinks import (
     captured,
     constant,
     either,
+    evaluate_field,
     flipped,
-    motion,
     preactivations,
     returning,
     rounding_of,
@@ -32,14 +32,14 @@ from ..kinks import (
     z_rates,
 )
 from ..nets import per_layer
-from ._span import Span, out_of_range, release
+from ._trial_step import TrialStep, out_of_range, release
 
 
 # Rounds in which gates may be released one upon the other.
 _ROUNDS = 8
 
 
-class Arrival(eqx.Module):
+class Proposal(eqx.Module):
     """Where a step leads as far as it is taken, with the gates that are tried there."""
 
     state: State
@@ -52,23 +52,23 @@ class Arrival(eqx.Module):
     whole: Bool[Array, ""]
 
 
-class Settled(eqx.Module):
-    """A position on its kinks, with gates that are all in range, and the motion there."""
+class Resolution(eqx.Module):
+    """A position on its kinks, with gates that are all in range, and the field evaluated there."""
 
     position: Any
     gates: GateState
-    lines: Lines
+    shared: SharedKinks
     # The sites that have z = 0, whether they slide or not
     kept: Mask
-    motion: Motion
+    evaluation: FieldEvaluation
     # The sites that are yet to be decided on, and whether no gate is out of range
-    undecided: Mask
+    pending: Mask
     in_range: Bool[Array, ""]
     # In field evaluations
     cost: Scalar
 
 
-def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
+def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resolution:
     """The position where a step has led back on the kinks along which it slides, and the
     motion from there, after releasing the gates that are out of range.
 
@@ -80,22 +80,22 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
     At an event the gate that is furthest out of range is released in a round, at the end
     of a step all.
     """
-    flow, allowance, crossed = span.flow, span.allowance, arrival.crossed
-    position = arrival.state.position
-    nothing = jnp.zeros_like(arrival.time)
-    opening = both(crossed, arrival.gates.on)
-    parting = _parting(span, opening)
+    flow, allowance, crossed = trial.flow, trial.allowance, proposal.crossed
+    position = proposal.state.position
+    nothing = jnp.zeros_like(proposal.time)
+    opening = both(crossed, proposal.gates.on)
+    parting = _parting(trial, opening)
 
-    def attempt(carry: Settled) -> Settled:
-        tried, kept, undecided = carry.gates, carry.kept, carry.undecided
-        deciding = any_of(undecided)
-        lines = carry.lines.under(flow.point(position), tried, carry.motion.z)
+    def attempt(carry: Resolution) -> Resolution:
+        tried, kept, pending = carry.gates, carry.kept, carry.pending
+        deciding = any_of(pending)
+        shared = carry.shared.under(flow.point(position), tried, carry.evaluation.z)
         pinned = GateState(tried.on, either(tried.sliding, kept), tried.frozen)
-        moved, cost = back_to_kinks(flow, position, pinned, lines, allowance.position)
+        moved, cost = back_to_kinks(flow, position, pinned, shared, allowance.position)
         moved = flow.retract(moved)
         # Where a whole step has led back does not depend on the motion from there.
-        moving = ~deciding | ~arrival.whole
-        fresh = any_of(both(undecided, crossed))
+        moving = ~deciding | ~proposal.whole
+        fresh = any_of(both(pending, crossed))
         gates = awaiting(
             flow,
             moved,
@@ -105,70 +105,72 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
             moving,
         )
         z = preactivations(flow, moved, gates)
-        sharers = lines.with_sharers(gates.sliding)
+        sharers = shared.with_sharers(gates.sliding)
         gates = sliding_along(gates, sharers, z, allowance.leeway)
-        nu, held = carry.motion.nu, lines.one_of_each(gates.sliding)
+        nu, held = carry.evaluation.nu, shared.representatives(gates.sliding)
         here = jax.lax.cond(
             moving,
-            lambda: motion(flow, moved, gates, held, nu, allowance.gradient, lines),
-            lambda: eqx.tree_at(lambda m: m.cost, carry.motion, nothing),
+            lambda: evaluate_field(
+                flow, moved, gates, held, nu, allowance.gradient, shared
+            ),
+            lambda: eqx.tree_at(lambda m: m.cost, carry.evaluation, nothing),
         )
         cost = carry.cost + cost + here.cost + 1
-        openness = here.openness(flow.point(moved), lines, gates.sliding)
+        openness = here.openness(flow.point(moved), shared, gates.sliding)
         out = out_of_range(gates.sliding, openness)
 
         def catch() -> tuple[GateState, Mask, Mask, Array]:
             # This side led to the kink; it attracts if the side beyond leads back.
             leads = jax.lax.cond(
-                arrival.whole,
+                proposal.whole,
                 lambda: z,
                 lambda: z_rates(flow, moved, gates, here.velocity),
             )
-            slides = lines.with_sharers(returning(gates, undecided, leads))
-            slides = both(slides, either(undecided, crossed))
-            # A stranded site that only passes its kink, back to where its gate is, is
+            slides = shared.with_sharers(returning(gates, pending, leads))
+            slides = both(slides, either(pending, crossed))
+            # A site on the wrong side that only passes its kink, back to where its gate is, is
             # put on it.
-            passing = both(span.stranded, slides)
-            after, again = captured(gates, slides), any_of(slides) & ~arrival.whole
-            gone = without(arrival.gates.sliding, after.sliding)
+            passing = both(trial.on_wrong_side, slides)
+            after, again = captured(gates, slides), any_of(slides) & ~proposal.whole
+            gone = without(proposal.gates.sliding, after.sliding)
             rest = per_layer(lambda g: g & again, gone)
             return after, either(kept, passing), rest, jnp.asarray(False)
 
-        along = _closing_along(arrival, undecided, gates, z)
+        along = _closing_along(proposal, pending, gates, z)
 
         def close() -> tuple[GateState, Mask, Mask, Array]:
-            pending = either(undecided, along)
-            return flipped(gates, along), kept, pending, jnp.asarray(False)
+            also_pending = either(pending, along)
+            return flipped(gates, along), kept, also_pending, jnp.asarray(False)
 
         def let_go() -> tuple[GateState, Mask, Mask, Array]:
             some = per_layer(
-                lambda several, one: jnp.where(arrival.whole, several, one),
+                lambda several, one: jnp.where(proposal.whole, several, one),
                 _uppermost(out),
                 _furthest(out, openness),
             )
-            some = lines.with_sharers(some)
-            return release(gates, some, openness), kept, undecided, ~any_of(some)
+            some = shared.with_sharers(some)
+            return release(gates, some, openness), kept, pending, ~any_of(some)
 
-        in_order = arrival.whole | ~any_of(out)
+        in_order = proposal.whole | ~any_of(out)
         decision = jax.lax.cond(
             any_of(along),
             close,
             lambda: jax.lax.cond(deciding & in_order, catch, let_go),
         )
-        after, kept, undecided, in_range = constant(decision)
-        return Settled(moved, after, lines, kept, here, undecided, in_range, cost)
+        after, kept, pending, in_range = constant(decision)
+        return Resolution(moved, after, shared, kept, here, pending, in_range, cost)
 
-    start = Settled(
+    start = Resolution(
         position,
-        arrival.gates,
-        span.lines,
-        kept=span.gates.sliding,
-        motion=span.leg.motion,
-        undecided=both(crossed, arrival.catchable),
+        proposal.gates,
+        trial.shared,
+        kept=trial.gates.sliding,
+        evaluation=trial.smooth.evaluation,
+        pending=both(crossed, proposal.catchable),
         in_range=jnp.asarray(False),
         cost=nothing,
     )
-    settled = eqxi.while_loop(
+    resolution = eqxi.while_loop(
         lambda s: ~s.in_range,
         attempt,
         start,
@@ -176,11 +178,11 @@ def settle(span: Span, arrival: Arrival, loop_kind: str) -> Settled:
         kind=loop_kind,  # pyright: ignore[reportArgumentType]
     )
     # Where kinks part is a place to cut at.
-    within = settled.in_range & ~(arrival.whole & any_of(parting))
-    return eqx.tree_at(lambda s: s.in_range, settled, within)
+    within = resolution.in_range & ~(proposal.whole & any_of(parting))
+    return eqx.tree_at(lambda s: s.in_range, resolution, within)
 
 
-def _parting(span: Span, opening: Mask) -> Mask:
+def _parting(trial: TrialStep, opening: Mask) -> Mask:
     """The sliding sites of which others that slide share the kink no longer, once neurons
     below open for their sample: it passed these through one unit alone before."""
     reached = jnp.zeros((len(opening[0]), 1), bool)
@@ -188,24 +190,24 @@ def _parting(span: Span, opening: Mask) -> Mask:
     for o in opening:
         above.append(reached)
         reached = reached | jnp.any(o, axis=1, keepdims=True)
-    slides = span.gates.sliding
+    slides = trial.gates.sliding
     stays = per_layer(lambda s, a: s & ~a, slides, tuple(above))
-    shared = span.lines.with_sharers(stays)
+    shared = trial.shared.with_sharers(stays)
     return per_layer(lambda h, s, a: h & s & a, shared, slides, tuple(above))
 
 
-def _closing_along(arrival: Arrival, undecided: Mask, gates: GateState, z: Sites) -> Mask:
+def _closing_along(proposal: Proposal, pending: Mask, gates: GateState, z: Sites) -> Mask:
     """The open sites that close at an event along with one of their sample, as a unit above
     slides on it: that holds the sum of what lets the sample through."""
 
     def along(crossed: Array, decide: Array, opened: Array, on: Array, zl: Array) -> Array:
         closes = jnp.any(crossed & decide & ~on, axis=1, keepdims=True)
         at_kink = jnp.abs(zl) <= rounding_of(zl)
-        return closes & opened & on & at_kink & ~arrival.whole
+        return closes & opened & on & at_kink & ~proposal.whole
 
-    tried = arrival.gates
+    tried = proposal.gates
     opened = both(tried.on, without(tried.frozen, tried.sliding))
-    return per_layer(along, arrival.crossed, undecided, opened, gates.on, z)
+    return per_layer(along, proposal.crossed, pending, opened, gates.on, z)
 
 
 def _uppermost(out: Mask) -> Mask:

@@ -13,12 +13,12 @@ from jaxtyping import Array, Bool
 
 from .._types import Count, Scalar
 from ..flows import State
-from ..kinks import Motion
+from ..kinks import FieldEvaluation
 from ..nets import per_layer
 from ._adaptive import Adaptive
 from ._chebyshev import ERROR_ORDER, chebyshev_step, error_of
 from ._dense_output import of_ends, of_tsit5
-from ._runge_kutta import FixedGates, Leg, explicit_step
+from ._runge_kutta import FixedGates, SmoothStep, explicit_step
 from ._stiffness import Stiffness
 
 
@@ -26,7 +26,7 @@ from ._stiffness import Stiffness
 _MOST_GROWTH = 4.0
 
 
-def before_leg(
+def before_step(
     stiffness: Stiffness | None,
     velocity: Callable[[Any], State],
     position: Any,
@@ -40,36 +40,36 @@ def before_leg(
     return stiffness, stiffness.within_stability(size), cost
 
 
-def leg_of(
+def smooth_step(
     steps: Adaptive,
     field: FixedGates,
     start: State,
-    first: Motion,
+    first: FieldEvaluation,
     size: Scalar,
     stiffness: Stiffness | None,
     loop_kind: str,
-) -> tuple[Leg, float | Scalar]:
+) -> tuple[SmoothStep, float | Scalar]:
     """The step, and the order of its error estimate."""
     method: Any = steps.method
     if stiffness is None:
         return explicit_step(method, field, start, first, size), steps.error_order
 
-    def by_tsit5() -> tuple[Leg, Scalar]:
-        leg = explicit_step(method, field, start, first, size)
-        output = of_tsit5(leg.interpolation, start, size)
-        leg = eqx.tree_at(lambda s: s.interpolation, leg, output)
-        return leg, jnp.full_like(size, steps.error_order)
+    def by_tsit5() -> tuple[SmoothStep, Scalar]:
+        smooth = explicit_step(method, field, start, first, size)
+        output = of_tsit5(smooth.interpolation, start, size)
+        smooth = eqx.tree_at(lambda s: s.interpolation, smooth, output)
+        return smooth, jnp.full_like(size, steps.error_order)
 
-    def by_chebyshev() -> tuple[Leg, Scalar]:
-        leg = _stabilised(field, start, first, size, stiffness.stages(size), loop_kind)
-        return leg, jnp.full_like(size, ERROR_ORDER)
+    def by_chebyshev() -> tuple[SmoothStep, Scalar]:
+        smooth = _stabilised(field, start, first, size, stiffness.stages(size), loop_kind)
+        return smooth, jnp.full_like(size, ERROR_ORDER)
 
     return jax.lax.cond(stiffness.stiff, by_chebyshev, by_tsit5)
 
 
-def after_leg(
+def after_step(
     stiffness: Stiffness | None,
-    leg: Leg,
+    smooth: SmoothStep,
     size: Scalar,
     accepted: Bool[Array, ""],
     went: Scalar,
@@ -84,7 +84,7 @@ def after_leg(
     if stiffness is None:
         return None, next_size
     went = jnp.where(accepted, went, 0.0)
-    explicit: Any = leg.interpolation.explicit
+    explicit: Any = smooth.interpolation.explicit
     farthest = jnp.maximum(_MOST_GROWTH * went, stiffness.shortest)
     limited = stiffness.stiff & accepted
     next_size = jnp.where(limited, jnp.minimum(next_size, farthest), next_size)
@@ -97,13 +97,18 @@ def after_leg(
 
 
 def _stabilised(
-    field: FixedGates, start: State, first: Motion, size: Scalar, stages: Count, kind: str
-) -> Leg:
-    """A Chebyshev step of so many stages from a state where the motion is known."""
+    field: FixedGates,
+    start: State,
+    first: FieldEvaluation,
+    size: Scalar,
+    stages: Count,
+    kind: str,
+) -> SmoothStep:
+    """A Chebyshev step of so many stages from a state where the field is known."""
 
-    def motion_at(position: Any, elapsed: Scalar) -> Motion:
+    def motion_at(position: Any, elapsed: Scalar) -> FieldEvaluation:
         guess = per_layer(lambda n, rate: n + elapsed * rate, first.nu, field.nu_rate)
-        return field.motion(position, guess)
+        return field.evaluate(position, guess)
 
     def velocity(position: Any, elapsed: Scalar) -> State:
         return motion_at(position, elapsed).velocity
@@ -111,7 +116,7 @@ def _stabilised(
     end = chebyshev_step(velocity, start, first.velocity, size, stages, kind)
     last = motion_at(end.position, size)
     velocities = (first.velocity, last.velocity)
-    return Leg(
+    return SmoothStep(
         end,
         error_of(start, end, *velocities, size),
         of_ends(start, end, *velocities, size),

@@ -10,14 +10,14 @@ from jaxtyping import Array, Bool, Float
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import (
+    FieldEvaluation,
     GateState,
-    Lines,
-    Motion,
+    SharedKinks,
     States,
     any_of,
     both,
+    evaluate_field,
     masked,
-    motion,
     preactivations,
     slack,
     smallest,
@@ -26,11 +26,11 @@ from ..kinks import (
 )
 from ..nets import per_layer
 from ._first_time import Bracket, first_part, first_time
-from ._runge_kutta import Leg
+from ._runge_kutta import SmoothStep
 
 
 # The margins at the ends of the parts of a step, its start among them, layer by layer
-Looks = tuple[Float[Array, "times samples _"], ...]
+MarginSamples = tuple[Float[Array, "times samples _"], ...]
 
 # Parts of a step at whose ends events are looked for.
 _PARTS = 4
@@ -60,14 +60,14 @@ class Outcome(eqx.Module):
     factor: Scalar
     state: State
     gates: GateState
-    lines: Lines
-    motion: Motion
+    shared: SharedKinks
+    evaluation: FieldEvaluation
     # How long before its end gates have changed; and on the average, by their jumps
-    since: Sites
-    mean_since: Scalar
+    time_left: Sites
+    mean_time_left: Scalar
     # The sites at whose kinks it was cut, and those left beyond theirs
     crossed: Mask
-    stranded: Mask
+    on_wrong_side: Mask
     # In field evaluations
     cost: Scalar
     # States as right as those after, where the flow is not unique; whether these are
@@ -94,33 +94,33 @@ class KinkedPath(eqx.Module):
         return jax.tree.map(lambda y, s: y + part * s, at, self.shift)
 
 
-def kinked_path(leg: Leg, outcome: Outcome) -> KinkedPath:
+def kinked_path(smooth: SmoothStep, outcome: Outcome) -> KinkedPath:
     """The path of a step to what its kinks have made of it; over all of it where that is
     only rounding and drift."""
-    size, mean = outcome.size, outcome.mean_since
-    shift = jax.tree.map(jnp.subtract, outcome.state, leg.at(size))
+    size, mean = outcome.size, outcome.mean_time_left
+    shift = jax.tree.map(jnp.subtract, outcome.state, smooth.at(size))
     at_kinks = jnp.where(mean > 0, jnp.minimum(mean, size), size)
     duration = jnp.where(at_kinks > 0, at_kinks, 1.0)
-    return KinkedPath(leg.interpolation, shift, size, jax.lax.stop_gradient(duration))
+    return KinkedPath(smooth.interpolation, shift, size, jax.lax.stop_gradient(duration))
 
 
-class Span(eqx.Module):
+class TrialStep(eqx.Module):
     """A step under fixed gates, from where it starts to where it leads.
 
     The *margin* of a site is how far its pre-activation is on its gate's side of the kink,
     with `slack` added. A site crosses where its margin falls below 0. One that was beyond
     its kink already, as its capture was refused, crosses again where it is twice as far
-    beyond; a stranded one at the start.
+    beyond; one on the wrong side at the start.
     """
 
     flow: AbstractFlow
     gates: GateState
     # One sliding site of each kink
     held: Mask
-    lines: Lines
+    shared: SharedKinks
     start: State
-    first: Motion
-    leg: Leg
+    first: FieldEvaluation
+    smooth: SmoothStep
     size: Scalar
     allowance: Allowance
     # How far the velocity jumps where each gate flips
@@ -130,7 +130,7 @@ class Span(eqx.Module):
     # How far θ may be off
     tolerance: Scalar
     # The sites that the step before has left beyond their kinks
-    stranded: Mask
+    on_wrong_side: Mask
     # How many sites at kinks are looked at together
     places: int = eqx.field(static=True)
 
@@ -141,14 +141,14 @@ class Span(eqx.Module):
             on: Array,
             slides: Array,
             watched: Array,
-            stranded: Array,
+            on_wrong_side: Array,
             before: Array,
             now: Array,
         ) -> Array:
             sign = jnp.where(on, 1.0, -1.0).astype(now.dtype)
             nearest = -slack(now, slides, self.allowance.leeway)
             allowed = jnp.minimum(CREEP * sign * before, nearest)
-            allowed = jnp.where(stranded, nearest, allowed)
+            allowed = jnp.where(on_wrong_side, nearest, allowed)
             allowed = jax.lax.stop_gradient(allowed)
             return jnp.where(watched, sign * now - allowed, jnp.inf)
 
@@ -159,33 +159,35 @@ class Span(eqx.Module):
             gates.on,
             gates.sliding,
             watched,
-            self.stranded,
+            self.on_wrong_side,
             self.first.z,
             z,
         )
 
     def margins_at(self, time: Scalar) -> Sites:
         """The margins within the step."""
-        position = self.leg.at(time).position
+        position = self.smooth.at(time).position
         return self.margins(preactivations(self.flow, position, self.gates))
 
-    def looks(self) -> Looks:
+    def margin_samples(self) -> MarginSamples:
         """The margins at the ends of the step's parts."""
         times = self.size * jnp.arange(1, _PARTS, dtype=self.size.dtype) / _PARTS
         inner = jax.lax.map(self.margins_at, times)
-        first, last = self.margins(self.first.z), self.margins(self.leg.motion.z)
+        first, last = self.margins(self.first.z), self.margins(self.smooth.evaluation.z)
         return per_layer(
             lambda f, i, e: jnp.concatenate([f[None], i, e[None]]), first, inner, last
         )
 
-    def beyond(self, looks: Looks) -> tuple[Mask, Sites]:
+    def beyond(self, margin_samples: MarginSamples) -> tuple[Mask, Sites]:
         """The sites beyond their kinks at the end, and for how long each was there."""
 
         def time_beyond(margins: Array) -> Array:
             parts = _negative_part(margins[:-1], margins[1:])
             return self.size / _PARTS * jnp.sum(parts, axis=0)
 
-        return per_layer(lambda m: m[-1] < 0, looks), per_layer(time_beyond, looks)
+        return per_layer(lambda m: m[-1] < 0, margin_samples), per_layer(
+            time_beyond, margin_samples
+        )
 
     def crossed(self, z: Sites) -> Mask:
         """Of the sites beyond their kinks the one furthest beyond, and all that share it.
@@ -221,15 +223,15 @@ class Span(eqx.Module):
         first = per_layer(_with_unit, first, self.gates.sliding, at_end)
         # Where the unit below that lets a sample through is about to close, z is 0 of that
         # sample alone.
-        return both(self.lines.with_sharers(first), near)
+        return both(self.shared.with_sharers(first), near)
 
-    def first_crossing(self, looks: Looks) -> Scalar:
+    def first_crossing(self, margin_samples: MarginSamples) -> Scalar:
         """The time of the first crossing, `size` if there is none."""
 
         def least_margin(time: Scalar) -> tuple[Scalar, None]:
             return _least(self.margins_at(time)), None
 
-        part = first_part(jax.vmap(_least)(looks), self.size)
+        part = first_part(jax.vmap(_least)(margin_samples), self.size)
         return first_time(least_margin, part, None)[0]
 
     def first_release(self, before: Scalar) -> tuple[Scalar, GateState]:
@@ -237,15 +239,15 @@ class Span(eqx.Module):
         `before` and the gates as they are if none does."""
 
         def least_room(time: Scalar) -> tuple[Scalar, GateState]:
-            openness = self.openness_at(self.leg.at(time).position)
+            openness = self.openness_at(self.smooth.at(time).position)
             room = room_in_range(self.gates.sliding, openness)
             out = per_layer(lambda r: r < 0, room)
-            after = release(self.gates, self.lines.with_sharers(out), openness)
+            after = release(self.gates, self.shared.with_sharers(out), openness)
             return _least(room), after
 
         def search() -> tuple[Scalar, GateState]:
             net = self.flow.point(self.start.position)
-            here = self.first.openness(net, self.lines, self.gates.sliding)
+            here = self.first.openness(net, self.shared, self.gates.sliding)
             room = _least(room_in_range(self.gates.sliding, here))
             whole = Bracket(
                 jnp.zeros_like(before), before, room, jnp.full_like(room, jnp.nan)
@@ -257,17 +259,17 @@ class Span(eqx.Module):
 
     def openness_at(self, position: Any) -> Sites:
         """Where the sliding gates stand at a position of the step."""
-        here = motion(
+        here = evaluate_field(
             self.flow,
             position,
             self.gates,
             self.held,
-            self.leg.motion.nu,
+            self.smooth.evaluation.nu,
             self.allowance.gradient,
-            self.lines,
+            self.shared,
         )
         net = self.flow.point(position)
-        return here.openness(net, self.lines, self.gates.sliding)
+        return here.openness(net, self.shared, self.gates.sliding)
 
     def with_derivative(self, time: Scalar, crossed: Mask) -> Scalar:
         """The same time, as the implicit function of the state that it is at a crossing.
