@@ -53,7 +53,7 @@ class Proposal(eqx.Module):
 
 
 class Resolution(eqx.Module):
-    """A position on its kinks, with gates that are all in range, and the field evaluated there."""
+    """A position on its kinks, with gates that are all in range, and the field there."""
 
     position: Any
     gates: GateState
@@ -128,8 +128,8 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
             )
             slides = shared.with_sharers(returning(gates, pending, leads))
             slides = both(slides, either(pending, crossed))
-            # A site on the wrong side that only passes its kink, back to where its gate is, is
-            # put on it.
+            # A site on the wrong side of its kink that only passes it, back to where its
+            # gate is, is put on it.
             passing = both(trial.on_wrong_side, slides)
             after, again = captured(gates, slides), any_of(slides) & ~proposal.whole
             gone = without(proposal.gates.sliding, after.sliding)
