@@ -1,5 +1,5 @@
-"""Positive inputs, on which whole flows once ended elsewhere than gradient descent does, and
-nothing said so: where a unit begins to slide below sites whose z is rounding.
+"""Positive inputs, where units slide below sites whose z is rounding: a flow that takes
+its sign for one ends elsewhere than gradient descent, and no certificate shows it.
 """
 
 import functools
