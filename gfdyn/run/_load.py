@@ -1,5 +1,6 @@
 """Trajectories read from files: what they hold must hang together."""
 
+import operator
 import os
 from typing import Any
 
@@ -27,6 +28,7 @@ _STATS = (
     "num_slides",
     "num_releases",
 )
+_RESIDUALS = ("energy_residual", "balance_drift", "risk_increase", "residual_limit")
 _OF_THE_PROCESS = "num_compilations"
 # What is not NaN of a solve that succeeded.
 _NUMBERS = (
@@ -94,9 +96,30 @@ def _check_shapes(traj: Trajectory, batch: Axes, rows: Axes) -> None:
     if at_saves != _layout(without_axes(traj.final_position, batch)):
         expected = f"{rows[-1]} of what final_position is"
         refuse("positions", traj.positions, expected)
-    for name in ("log_time", "log_interval", "final_time", "final_log_time"):
-        if getattr(traj, name).dtype != traj.ts.dtype:
-            refuse(name, getattr(traj, name), f"the dtype {traj.ts.dtype} of ts")
+    _check_dtypes(traj)
+
+
+def _check_dtypes(traj: Trajectory) -> None:
+    """Raise unless all times are of one precision, and all risks."""
+    names = ["log_time", "log_interval", "initial_time", "final_time", "final_log_time"]
+    if isinstance(traj.checkpoint, SolveState):
+        clock = ("time", "log_time", "log_time_rate", "size", "growth", "state.dissipated")
+        names += [f"checkpoint.{name}" for name in clock]
+    risks = ["initial_risk", *(f"certificate.{name}" for name in _RESIDUALS)]
+    gates: list[str] = []
+    if traj.kinks is not None:
+        names += ["kinks.time", "kinks.sliding_fraction"]
+        gates = ["kinks.gates"]
+    for group, like, expected in (
+        (names, "ts", traj.ts.dtype),
+        (risks, "final_risk", traj.final_risk.dtype),
+        (gates, "flow.problem.data.x", traj.problem.data.x.dtype),
+    ):
+        for name in group:
+            value = operator.attrgetter(name)(traj)
+            leaves = filter(eqx.is_array, jax.tree.leaves(value))
+            if any(leaf.dtype != expected for leaf in leaves):
+                refuse(name, value, f"the dtype {expected} of {like}")
 
 
 def _layout(tree: Any) -> Any:
@@ -113,7 +136,7 @@ def _check_ranges(traj: Trajectory) -> None:
         _check_range(f"stats.{name}", count, 0)
     _check_range("certificate.choices", traj.certificate.choices, 0)
     _check_range("stop_index", traj.stop_index, -1, len(traj.stop_names) - 1)
-    for name in ("energy_residual", "balance_drift", "risk_increase", "residual_limit"):
+    for name in _RESIDUALS:
         value = getattr(traj.certificate, name)
         if np.any(np.asarray(value) < 0):
             refuse(f"certificate.{name}", value, "0 or more")
@@ -164,11 +187,18 @@ def _check_result(traj: Trajectory, batch: Axes) -> None:
     numbers["positions"] = jax.tree.map(lambda rows: rows[written], traj.positions)
     if not traj.is_descent:
         numbers["log_time"] = traj.log_time[written]
+        numbers["log_interval"] = traj.log_interval[written[1:]]
         numbers["final_log_time"] = traj.final_log_time
+    if traj.kinks is not None:
+        numbers["kinks.gates"] = [gates[written] for gates in traj.kinks.gates]
+        numbers["kinks.sliding_fraction"] = traj.kinks.sliding_fraction
     for name, tree in numbers.items():
         for leaf in jax.tree.leaves(tree):
             if np.any(np.isnan(np.asarray(leaf))):
                 refuse(name, np.asarray(leaf), "a number, as the solve succeeded,")
+    for leaf in jax.tree.leaves(traj.positions):
+        if not np.all(np.isnan(np.asarray(leaf[~written]))):
+            refuse("ts", np.asarray(traj.ts), "a time for each row of positions")
 
 
 def _check_kinks(kinks: Kinks, rows: Axes) -> None:
@@ -182,6 +212,10 @@ def _check_kinks(kinks: Kinks, rows: Axes) -> None:
     at_end = [(*batch, *shape[len(rows) :]) for shape in shapes]
     if [fraction.shape for fraction in kinks.sliding_fraction] != at_end:
         refuse("kinks.sliding_fraction", kinks.sliding_fraction, f"shapes {at_end}")
+    times = np.asarray(kinks.time)
+    happened = ~np.isnan(times)
+    if np.any(np.diff(times) < 0) or np.any(~happened[..., :-1] & happened[..., 1:]):
+        refuse("kinks.time", times, "times, the earliest first,")
     samples = max((shape[-2] for shape in shapes), default=1)
     widest = max((shape[-1] for shape in shapes), default=1)
     _check_range("kinks.num_lost", kinks.num_lost, 0)

@@ -26,7 +26,7 @@ COARSE, FINER = 5e-4, (1e-4, 2e-5)
 LANES = 4
 # Descent chatters across kinks as far apart as its steps, as if they were one. It tells
 # samples apart whose distance is so many steps.
-APART = 100
+APART = 10
 
 
 @dataclasses.dataclass(frozen=True)

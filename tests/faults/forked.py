@@ -170,7 +170,7 @@ def nurse(address: str, folder: Path, megabytes: int) -> None:
 
 def save_in_turn(folder: Path, times: int) -> None:
     """Save the trajectories of first.nc and second.nc there to run.nc, in turn."""
-    _settle(folder, "said.txt")
+    _settle_in_doubles(folder)
     both = [gf.load(folder / name) for name in ("first.nc", "second.nc")]
     for i in range(times):
         both[i % 2].save(folder / "run.nc")
@@ -179,7 +179,7 @@ def save_in_turn(folder: Path, times: int) -> None:
 def save_where_it_is_full(folder: Path, disk: Path, kilobytes: int, mount: bool) -> None:
     """Save the trajectory of second.nc to run.nc on a disk of its own that is full after
     so much, or where files may not be larger; what it says goes to said.txt."""
-    _settle(folder, "said.txt")
+    _settle_in_doubles(folder)
     trajectory = gf.load("second.nc")
     older = (folder / "first.nc").read_bytes()
     if mount:
@@ -198,7 +198,7 @@ def save_where_it_is_full(folder: Path, disk: Path, kilobytes: int, mount: bool)
 def save_where_it_may_not(folder: Path, kind: str) -> None:
     """Save the trajectory of second.nc to run.nc in a folder that is read-only, by its
     rights or by its disk; what it says goes to said.txt."""
-    _settle(folder, "said.txt")
+    _settle_in_doubles(folder)
     trajectory = gf.load("second.nc")
     place = folder / "closed"
     if kind == "disk":
@@ -210,7 +210,7 @@ def save_where_it_may_not(folder: Path, kind: str) -> None:
 
 def solve_in_shapes(folder: Path, shapes: int) -> None:
     """Solve networks of as many widths; the risks that they end with go to risks.txt."""
-    _settle(folder, "said.txt")
+    _settle_in_doubles(folder)
     problem = gf.Problem(gf.data.xor(), gf.losses.squared)
     solver, risks = gf.solvers.Adaptive(rtol=1e-3), []
     for width in range(1, shapes + 1):
@@ -261,6 +261,12 @@ def _settle(folder: Path, said: str) -> None:
     file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(file, stream.fileno())
+
+
+def _settle_in_doubles(folder: Path) -> None:
+    """The same, to work at the precision of what trials have saved."""
+    _settle(folder, "said.txt")
+    jax.config.update("jax_enable_x64", True)
 
 
 def _see(elsewhere: Path) -> None:

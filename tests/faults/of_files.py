@@ -19,11 +19,11 @@ import gfdyn as gf
 
 @functools.cache
 def saved() -> tuple[gf.Trajectory, bytes]:
-    """A trajectory with kinks, and the file of it."""
+    """A trajectory with a crossing and a slide, and the file of it."""
     data = gf.data.teacher(6, [2, 2, 1], key=jax.random.key(0))
     flow = gf.GradientFlow(gf.Problem(data, gf.losses.squared))
-    net = gf.nets.MLP([2, 3, 1], key=jax.random.key(1), scale=0.5)
-    traj = gf.solve(flow, net, t1=1.0, ts=[0.0, 0.25, 0.5, 0.75, 1.0], kinks=20)
+    net = gf.nets.MLP([2, 3, 1], key=jax.random.key(6), scale=0.5)
+    traj = gf.solve(flow, net, t1=4.0, ts=[0.0, 1.0, 2.0, 3.0, 4.0], kinks=20)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.nc"
         traj.save(file)
