@@ -47,7 +47,7 @@ def mathml(latex: str, display: str) -> str:
     Raises:
         ValueError: if the converter leaves a command as it is.
     """
-    latex = _LARGE_BRACE.sub(r"\1", _LARGE_NORM.sub(r"\1‖", latex.strip()))
+    latex = _LARGE_BRACE.sub(r"\1", _LARGE_NORM.sub(r"\1‖", " ".join(latex.split())))
     html = convert(latex, display=display)
     if left := re.findall(r">(\\[^<]+)<", html):
         raise ValueError(f"{left[0]!r} has no MathML, in the equation {latex!r}.")

@@ -1,4 +1,4 @@
-"""The tables of measurements, drawn from the files that the benchmarks have written."""
+"""The tables of measurements, drawn from what benchmarks and experiments have written."""
 
 import json
 import re
@@ -8,19 +8,23 @@ from typing import Any
 
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-_MARK = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
+MEASURED = Path(__file__).resolve().parents[1] / "measured"
+_MARK = re.compile(r"^<!-- (table|claims): (\w+) -->$", re.MULTILINE)
 # The error at which methods are compared
 _ERROR = 1e-5
 _DESCENTS = ("gradient descent", "gradient descent, PyTorch")
 
 
 def filled(markdown: str) -> str:
-    """The page, with a table in place of each `<!-- table: NAME -->`.
+    """The page, with a table in place of each `<!-- table: NAME -->`, `<!-- claims: NAME -->`.
 
     Raises:
-        KeyError: on a name that no table has.
+        KeyError, FileNotFoundError: on a name that no table has, or no experiment.
     """
-    return _MARK.sub(lambda match: TABLES[match[1]](), markdown)
+    return _MARK.sub(
+        lambda match: TABLES[match[2]]() if match[1] == "table" else claims(match[2]),
+        markdown,
+    )
 
 
 def report(name: str) -> Any:
@@ -34,6 +38,39 @@ def machine(measured: Any) -> str:
     packages = [f"{name} {about[name]}" for name in ("jax", "diffrax") if name in about]
     cores = f"{about['cores']} cores, load {about['load']}"
     return f"*{about['processor']}, {cores}; {', '.join(packages)}.*"
+
+
+def claims(name: str) -> str:
+    """The claims of an experiment at full size, with their verdicts, and how it was run."""
+    measured = json.loads((MEASURED / name / "claims.json").read_text("utf-8"))
+    if measured["settings"]["smoke"]:
+        raise ValueError(f"{name} is a trial (smoke=True), which has no verdicts to show.")
+    rows = [
+        [claim["claim"], claim["verdict"], _number(claim["measured"]), _range(claim)]
+        for claim in measured["claims"]
+    ]
+    for row, claim in zip(rows, measured["claims"], strict=True):
+        row[0] = _cell_text(f"{row[0]} ({claim['source']})")
+    commit = (MEASURED / "commit.txt").read_text("utf-8").strip()
+    packages = [f"{package} {each}" for package, each in measured["versions"].items()]
+    run = f"*`experiments/{name}.py`, {measured['seconds']:.0f} s on {measured['machine']}; "
+    run += f"commit {commit}, {', '.join(packages)}.*"
+    return f"{_table(['claim', 'verdict', 'measured', 'expected'], rows)}\n\n{run}"
+
+
+def _cell_text(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+
+
+def _number(value: float | str | None) -> str:
+    return "–" if value is None else value if isinstance(value, str) else f"{value:.4g}"
+
+
+def _range(claim: Any) -> str:
+    low, high = claim["low"], claim["high"]
+    if low is None or high is None:
+        return f"≤ {_number(high)}" if low is None else f"≥ {_number(low)}"
+    return _number(low) if low == high else f"{_number(low)} to {_number(high)}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
