@@ -29,7 +29,9 @@ class Sections(Extension):
         del unused
         if pkg.path != "gfdyn":
             return
-        paths = [f"{room}.{name}" for room, names in public_names().items() for name in names]
+        paths = [
+            f"{room}.{name}" for room, names in public_names().items() for name in names
+        ]
         within = [path.removeprefix("gfdyn.") for path in paths]
         if bare := [path for path in within if not pkg[path].has_docstring]:
             raise ValueError(f"Public names without a docstring: {', '.join(bare)}.")

@@ -52,4 +52,3 @@ def mathml(latex: str, display: str) -> str:
     if left := re.findall(r">(\\[^<]+)<", html):
         raise ValueError(f"{left[0]!r} has no MathML, in the equation {latex!r}.")
     return html
-

@@ -4,17 +4,28 @@ import re
 from pathlib import Path
 from typing import Any
 
+from cells import page_of
 from equations import Equations
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from names import public_names
-from notebooks import page_of
 from tables import filled
 
 
 ROOT = Path(__file__).resolve().parents[2]
 _TYPED = re.compile(r"^```python\n(?=>>> )", re.MULTILINE)
 _CODE = re.compile(r"(?<!\">)<code>(gf\.|gfdyn\.)?([A-Za-z_][\w.]*)</code>(?!</a>)")
+
+# The papers by the names that docstrings give them, and the headings of their pages
+_CITED = {
+    "Bantzis et al.": "bantzis-simon-and-jacot",
+    "Le &amp; Jegelka": "le-and-jegelka",
+    "Timor et al.": "timor-vardi-and-shamir",
+    "Galanti &amp; Poggio": "galanti-and-poggio",
+}
+_CITATION = re.compile(
+    f"({'|'.join(map(re.escape, _CITED))})(?![^<]*</(?:a|code|h[1-6]|em|strong|span)>)"
+)
 
 
 @event_priority(100)
@@ -30,8 +41,10 @@ def on_files(files: Files, config: Any) -> Files:
         page = File.generated(config, f"notebooks/{path.stem}.md", content=page_of(path))
         files.append(page)
     image = ROOT / "benchmarks" / "work_precision.png"
-    files.append(File.generated(config, f"benchmarks/{image.name}", abs_src_path=str(image)))
-    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    files.append(
+        File.generated(config, f"benchmarks/{image.name}", abs_src_path=str(image))
+    )
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8").replace("](docs/", "](")
     files.append(File.generated(config, "changelog.md", content=changes))
     return files
 
@@ -43,7 +56,7 @@ def on_page_markdown(markdown: str, **unused: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **unused: Any) -> str:
-    """Names of the package are links to where they are described."""
+    """Names of the package, and of papers, are links to where they are described."""
     del unused
     room = page.meta.get("room", "gfdyn")
     names = public_names()
@@ -58,4 +71,8 @@ def on_page_content(html: str, page: Any, **unused: Any) -> str:
         shown = f"<code>{prefix or ''}{name}</code>"
         return f'<autoref optional identifier="{target}">{shown}</autoref>'
 
-    return _CODE.sub(link, html)
+    def cite(match: re.Match[str]) -> str:
+        return f'<autoref optional identifier="{_CITED[match[1]]}">{match[1]}</autoref>'
+
+    html = _CODE.sub(link, html)
+    return html if page.url.startswith("papers/") else _CITATION.sub(cite, html)

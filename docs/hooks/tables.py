@@ -53,7 +53,9 @@ def claims(name: str) -> str:
         row[0] = _cell_text(f"{row[0]} ({claim['source']})")
     commit = (MEASURED / "commit.txt").read_text("utf-8").strip()
     packages = [f"{package} {each}" for package, each in measured["versions"].items()]
-    run = f"*`experiments/{name}.py`, {measured['seconds']:.0f} s on {measured['machine']}; "
+    run = (
+        f"*`experiments/{name}.py`, {measured['seconds']:.0f} s on {measured['machine']}; "
+    )
     run += f"commit {commit}, {', '.join(packages)}.*"
     return f"{_table(['claim', 'verdict', 'measured', 'expected'], rows)}\n\n{run}"
 
