@@ -246,7 +246,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_pages_are_drawn(address, tab, pages, size):
-    """No script fails, nothing is asked of other hosts, no page is wider than its window."""
+    """No script fails, no other host is asked, no page is wider than its window."""
     width, height = SIZES[size]
     for page in pages:
         tab.load(f"{address}/{page}", width, height)

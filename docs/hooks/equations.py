@@ -1,4 +1,4 @@
-"""LaTeX between dollars becomes MathML as a page is built, which browsers draw themselves."""
+"""LaTeX between dollars becomes MathML, which browsers draw, as a page is built."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What mkdocs calls as it builds: figures and notebooks from beside docs/, tables, links."""
+"""What mkdocs calls as it builds: pages from beside docs/, tables, links."""
 
 import re
 from pathlib import Path

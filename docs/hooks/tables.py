@@ -16,7 +16,7 @@ _DESCENTS = ("gradient descent", "gradient descent, PyTorch")
 
 
 def filled(markdown: str) -> str:
-    """The page, with a table in place of each `<!-- table: NAME -->`, `<!-- claims: NAME -->`.
+    """The page, a table in place of each `<!-- table: NAME -->`, `<!-- claims: NAME -->`.
 
     Raises:
         KeyError, FileNotFoundError: on a name that no table has, or no experiment.
