@@ -176,7 +176,7 @@ squared = Squared()
 r"""The loss $\tfrac12 \|f - y\|^2$, summed over outputs: see `Squared`."""
 
 linear = Linear()
-r"""The loss $-\langle y, f\rangle$, whose gradient flow is the localized one: see `Linear`."""
+r"""The loss $-\langle y, f\rangle$, whose flow is the localized one: see `Linear`."""
 
 exponential = Exponential()
 r"""The loss $\sum_a e^{-y_a f_a}$, labels $y_a = \pm 1$: see `Exponential`."""
