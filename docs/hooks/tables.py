@@ -85,7 +85,7 @@ def _seconds(value: float) -> str:
 
 
 def _fastest(rows: Sequence[Any]) -> Any:
-    """The fastest of the methods, each at its loosest tolerance within the error, or None."""
+    """The fastest method, each at its loosest tolerance within the error, or None."""
     loosest: dict[str, Any] = {}
     for row in sorted(rows, key=lambda row: -row["tolerance"]):
         if row["finished"] and row["error"] <= _ERROR:
