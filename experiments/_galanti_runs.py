@@ -304,7 +304,7 @@ def _kept(file: Path | None) -> tuple[list[xr.Dataset], gf.DescentState] | None:
         return None
     with np.load(file, allow_pickle=False) as opened:
         arrays = dict(opened)
-    state = decode(json.loads(str(arrays["tree"])), arrays)
+    state = decode(json.loads(str(arrays["tree"])), arrays, "state")
     stacked = {
         name.removeprefix("row."): values
         for name, values in arrays.items()

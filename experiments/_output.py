@@ -20,6 +20,7 @@ from _claims import Claim, as_json, table
 from matplotlib.figure import Figure
 
 from gfdyn._atomic import replace_atomically
+from gfdyn._netcdf import write_netcdf
 
 
 _PACKAGES = ("gfdyn", "jax", "jaxlib", "diffrax", "equinox", "numpy", "scipy")
@@ -41,7 +42,7 @@ def write(
     """
     out.mkdir(parents=True, exist_ok=True)
     for name, dataset in data.items():
-        replace_atomically(out / f"{name}.nc", partial(_write_dataset, dataset))
+        write_netcdf(out / f"{name}.nc", {"/": dataset})
     for name, figure in figures.items():
         replace_atomically(out / f"{name}.png", partial(_write_figure, figure))
     report = {
@@ -68,10 +69,6 @@ def _strict(value: Any) -> Any:
     if isinstance(value, Path) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)
     return value
-
-
-def _write_dataset(dataset: xr.Dataset, path: Path) -> None:
-    dataset.to_netcdf(path, engine="h5netcdf")
 
 
 def _write_figure(figure: Figure, path: Path) -> None:

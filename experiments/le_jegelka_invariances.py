@@ -33,7 +33,7 @@ from matplotlib.figure import Figure
 
 import gfdyn as gf
 from gfdyn._progress import progress_bar
-from gfdyn.sweeps._programs import make_room
+from gfdyn._room import make_room
 
 
 LOSSES = {

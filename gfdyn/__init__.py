@@ -19,8 +19,8 @@ True
 Beside `gf.solve` there are `gf.descend`, gradient descent and SGD on the time axis of the
 flow; `gf.plot`; `traj.save` and `gf.load`; `traj.to_xarray`; `gf.solve(flow, traj, t1)`
 and `gf.concatenate`, which go on; and `gf.enable_cache`, which keeps compiled programs on
-disk. JAX computes in float32 unless it is told otherwise first:
-`jax.config.update("jax_enable_x64", True)`.
+disk, and `gf.program_limit`, which says how many stay in memory. JAX computes in float32
+unless it is told otherwise first: `jax.config.update("jax_enable_x64", True)`.
 
 What to put in, and what to ask, is in rooms; `help(gf.nets)` lists all of one:
 
@@ -28,7 +28,7 @@ What to put in, and what to ask, is in rooms; `help(gf.nets)` lists all of one:
     losses       squared, logistic, exponential, cross_entropy, from_function, weighted
     nets         MLP, sequential, dense, conv, architecture, wrap, from_torch
     flows        GradientFlow, EscapeFlow, MomentumFlow, SignFlow
-    solvers      ExactKinks, Adaptive, SignSwitches
+    solvers      ExactKinks, Stabilised, Adaptive, SignSwitches
     stopping     RiskBelow, RadiusAbove, GradientBelow, NextPlateau, When
     diagnostics  risk, stable_rank, singular_values, escape_speed, layer_norms
     escape       search, projected_descent, speed_bounds, episodes
@@ -62,15 +62,16 @@ from ._continuation import concatenate as concatenate
 from ._descent import DescentState as DescentState, descend as descend
 from ._distance import Distance as Distance, distance as distance
 from ._kinks import Kinks as Kinks
+from ._load import load as load
 from ._problem import Problem as Problem
 from ._rates import NormScaledRate as NormScaledRate, SteppedRate as SteppedRate
 from ._results import RESULTS as RESULTS
+from ._room import program_limit as program_limit
 from ._saving import AcceptedSteps as AcceptedSteps
 from ._solve import solve as solve
 from ._trajectory import (
     SolveError as SolveError,
     Trajectory as Trajectory,
-    load as load,
 )
 from .data import Dataset as Dataset
 from .flows import EscapeFlow as EscapeFlow, GradientFlow as GradientFlow

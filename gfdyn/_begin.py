@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from ._certificate import Ledger, open_ledger
 from ._compiling import tracing
@@ -22,8 +22,9 @@ from .solvers import no_events
 class SolveState(eqx.Module):
     """Where a solve stands: `gf.solve` goes on from that of a trajectory.
 
-    To the last bit as one long solve, where the first was ended by a stop, by `max_steps`
-    or by hand; otherwise a step has been cut short at its t1.
+    To the last bit as one long solve, where the first was ended by `max_steps`, by hand or
+    by a stop that ends with its step; otherwise a step has been cut short, at its t1 or
+    where a condition was met.
     """
 
     time: Scalar
@@ -133,12 +134,14 @@ def _opened(task: Task, at: SolveState, solver_state: Any) -> Progress:
     # At θ = 0 the norm has no logarithm.
     finite = jnp.isfinite(at.ledger.energy) & (at.ledger.largest_log_norm < jnp.inf)
     nothing_to_do = task.t1 <= task.t0
+    valid = _is_valid(task)
     return Progress(
         time=task.t0,
         state=at.state,
         log_time=at.log_time,
         log_time_rate=at.log_time_rate,
         size=at.size,
+        stopping=jnp.asarray(False),
         solver_state=solver_state,
         growth=at.growth,
         ledger=at.ledger,
@@ -147,9 +150,26 @@ def _opened(task: Task, at: SolveState, solver_state: Any) -> Progress:
         counters=Counters(zero, zero, zero, zero, zero, no_events(), at.choices),
         saves=saves,
         log=log,
-        result=choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
-        done=~finite | nothing_to_do,
+        result=choose(
+            valid,
+            choose(finite, RESULTS.successful, RESULTS.nonfinite_state),
+            RESULTS.invalid_numbers,
+        ),
+        done=~valid | ~finite | nothing_to_do,
     )
+
+
+def _is_valid(task: Task) -> Bool[Array, ""]:
+    """Whether times and tolerance are such, which traced ones do not show before."""
+    t0, t1, tolerance = task.t0, task.t1, jnp.asarray(task.solver.tolerance)
+    valid = jnp.isfinite(t0) & (t1 >= t0) & (tolerance > 0) & jnp.isfinite(tolerance)
+    if isinstance(task.ts, AcceptedSteps):
+        return valid
+    # Grids made under jit may end a rounding error beyond t1.
+    slack = 8 * jnp.finfo(t0.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
+    within = (task.ts[0] >= t0 - slack) & (task.ts[-1] <= t1 + slack)
+    # One save has no differences; all of none are positive.
+    return valid & within & jnp.all(jnp.diff(task.ts) > 0)
 
 
 def _as_array(leaf: Any) -> Any:

@@ -13,10 +13,12 @@ from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
 from ._certificate import close_ledger
 from ._compiling import announced, counted
 from ._keywords import suggest_keywords
-from ._problem import Problem
+from ._numbers import check_count, check_number, is_fraction, is_not_negative
+from ._problem import Problem, check_problem
 from ._progress import progress_bar
 from ._rates import LearningRate, NormScaledRate as NormScaledRate, check_rate
 from ._results import RESULTS, choose
+from ._room import make_room
 from ._sampling import Sampler, check_sampler
 from ._sgd import (
     DescentState as DescentState,
@@ -39,6 +41,7 @@ from ._trajectory import (
 )
 from .flows import GradientFlow
 from .nets import AbstractNet, norm, weight_mask
+from .nets._initialisation import check_key
 
 
 if TYPE_CHECKING:
@@ -108,10 +111,13 @@ def descend(
         `RESULTS.collapsed` if the weights have shrunk below 1e-6 of their initial norm.
 
     Raises:
+        TypeError: on arguments of the wrong kind.
         ValueError: on arguments that make no sense together.
         SolveError: if the parameters become infinite or NaN and `throw` is set.
     """
     first = net.net if isinstance(net, DescentState) else net
+    if key is not None:
+        check_key(key)
     decay = _paper_decay(weight_decay, decay_convention)
     records = checked_record(record)
     _check_steps(steps, save_every)
@@ -124,6 +130,8 @@ def descend(
             start = _start(run, net, key)
             state, rows = _run(run, start, steps, save_every, progress)
         trajectory = to_trajectory(run, state, rows, records, throw)
+    if compilations.count and is_concrete(trajectory.final_time):
+        make_room()
     return with_compilations(trajectory, compilations.count)
 
 
@@ -138,14 +146,16 @@ def make_run(
     decay_mask: Mask | None,
 ) -> Run:
     """Check the arguments and put them together; the decay is the paper's λ."""
+    check_problem(problem)
     mask = None if is_absent(weight_decay) else _resolve(decay_mask, net)
     flow = GradientFlow(problem, weight_decay, decay_mask=mask)
     flow.check(net)
     num_samples = problem.data.x.shape[0]
-    if batch_size is not None and not 1 <= batch_size <= num_samples:
-        raise ValueError(
-            f"batch_size={batch_size} must lie between 1 and the {num_samples} samples."
-        )
+    if batch_size is not None:
+        remedy = f"must lie between 1 and the {num_samples} samples."
+        check_count("batch_size", batch_size, 1, remedy)
+        if batch_size > num_samples:
+            raise ValueError(f"batch_size={batch_size} {remedy}")
     check_sampler(sampler)
     return Run(
         flow=flow,
@@ -160,6 +170,8 @@ def _paper_decay(weight_decay: ArrayLike, convention: str) -> ArrayLike:
         raise ValueError(
             f"decay_convention={convention!r}; use 'paper' (2λθ) or 'torch' (λθ)."
         )
+    remedy = "must be 0 or positive, and finite."
+    check_number("weight_decay", weight_decay, is_not_negative, remedy)
     return weight_decay if convention == "paper" else weight_decay / 2
 
 
@@ -176,8 +188,7 @@ def _check_steps(steps: int, save_every: int | None) -> None:
 def _as_rule(optimizer: Any, momentum: ArrayLike, dtype: Any) -> Rule:
     import optax
 
-    if is_concrete(momentum) and not 0 <= np.asarray(momentum) < 1:
-        raise ValueError(f"momentum={momentum} must lie in [0, 1).")
+    check_number("momentum", momentum, is_fraction, "must lie in [0, 1).")
     if isinstance(optimizer, optax.GradientTransformation):
         if not is_absent(momentum):
             raise ValueError(

@@ -6,17 +6,20 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ._atomic import remove_orphans, replace_atomically
-from ._serialise import decode, encode
+from ._atomic import remove_orphans
+from ._netcdf import write_netcdf
+from ._serialise import decode_fields, encode
 
 
 if TYPE_CHECKING:
     import xarray as xr
 
+
+_Made = TypeVar("_Made")
 
 _FORMAT = 1
 _STATE = "state"
@@ -38,24 +41,21 @@ def write_file(
         },
         attrs={"format": _FORMAT, "fields": tree, "checksum": _checksum(tree, arrays)},
     )
-
-    def write(temporary: Path) -> None:
-        dataset.to_netcdf(temporary, engine="h5netcdf")
-        state.to_netcdf(temporary, engine="h5netcdf", group=_STATE, mode="a")
-
     remove_orphans(Path(path).parent)
-    replace_atomically(path, write)
+    write_netcdf(path, {"/": dataset, _STATE: state})
 
 
-def read_file(path: str | os.PathLike, make: Callable[..., Any]) -> Any:
-    """What is made of the fields that `write_file` was given.
+def read_file(
+    path: str | os.PathLike, cls: type[_Made], check: Callable[[_Made], None]
+) -> _Made:
+    """The object of a class of whose fields `write_file` was given all, once it is checked.
 
     Warns:
         UserWarning: on a file of before there were checksums.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is none of these files, or damaged.
+        ValueError: if it is none of these files, damaged, or its check raises.
     """
     import xarray as xr
 
@@ -78,8 +78,8 @@ def read_file(path: str | os.PathLike, make: Callable[..., Any]) -> Any:
         expected = state.attrs.get("checksum")
         if expected is not None and expected != _checksum(tree, arrays):
             raise ValueError("its numbers or settings are not those of its checksum")
-        fields = {name: decode(v, arrays) for name, v in json.loads(tree).items()}
-        made = make(**fields)
+        made: _Made = decode_fields(cls, json.loads(tree), arrays)
+        check(made)
     except Exception as error:
         raise _unreadable(path, error) from error
     if expected is None:
@@ -103,5 +103,5 @@ def _checksum(tree: str, arrays: Mapping[str, np.ndarray]) -> str:
 def _unreadable(path: Path, error: Exception) -> ValueError:
     return ValueError(
         f"{path}: no readable trajectory ({type(error).__name__}: {error}); it is "
-        "truncated, damaged, or was not written by traj.save."
+        "truncated, damaged, edited, or was not written by traj.save."
     )

@@ -5,6 +5,7 @@ advanced in portions, with a progress bar between them, and takes the same steps
 runs in one go.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ._certificate import Certificate, Ledger, close_ledger, update_ledger
+from ._certificate import Certificate, close_ledger, update_ledger
 from ._compiling import tracing
 from ._kinks import log_step
 from ._lanes import lanes_in_turn
@@ -28,11 +29,11 @@ from ._saving import (
     save_step,
     write,
 )
+from ._stops import check_stops, first_stop
 from ._task import Count, Counters, Progress, Scalar, Task
 from ._time import MAX_CHANGE, NODES, TimeRate, fit_time_rate
 from .flows import AbstractFlow, State
 from .solvers import Step
-from .stopping import Observation
 
 
 # A step whose outcome is not finite is tried again this many times, smaller by the
@@ -114,8 +115,9 @@ def finish(task: Task, progress: Progress) -> tuple[Saves, Certificate]:
 def _attempt(task: Task, p: Progress) -> Progress:
     """One attempted step, accepted or not."""
     remaining = task.t1 - p.time
-    # A last step that would leave a sliver behind takes it along.
-    last = p.size * (1 + 1e-3) >= remaining
+    # A last step that would leave a sliver behind takes it along, but for one that ends
+    # where a stop condition was met.
+    last = (p.size * (1 + 1e-3) >= remaining) & ~p.stopping
     size = jnp.where(last, remaining, p.size)
     step = task.solver.step(task.flow, p.state, size, p.solver_state)
     last &= step.size == size
@@ -126,11 +128,21 @@ def _attempt(task: Task, p: Progress) -> Progress:
     rate = _time_rate(task.flow, p, step, step.size)
     # The saves are buffers, which stay out of branches.
     rest = eqx.tree_at(lambda q: (q.saves, q.solver_state), p, (None, None))
+    still = eqx.tree_at(lambda q: q.size, rest, jnp.full_like(size, jnp.inf))
     moved = jax.lax.cond(
-        accepted,
-        lambda: _accept(task, rest, step, time, rate),
-        lambda: eqx.tree_at(lambda q: q.size, rest, jnp.full_like(size, jnp.inf)),
+        accepted, lambda: _accept(task, rest, step, time, rate), lambda: still
     )
+    # A step in which a condition is met is taken again, up to there.
+    until_stop = first_stop(task, p, step, moved.met >= 0)
+    overshoots = until_stop < step.size
+    accepted &= ~overshoots
+    solver_state = step.solver_state
+    if task.stop:
+        moved, solver_state = jax.tree.map(
+            functools.partial(jnp.where, overshoots),
+            (still, p.solver_state),
+            (moved, solver_state),
+        )
     saves = _save(task, p, step, rate, accepted, moved)
     counters = Counters(
         p.counters.accepted + accepted.astype(jnp.int32),
@@ -154,11 +166,20 @@ def _attempt(task: Task, p: Progress) -> Progress:
     result, done = _outcome(
         task, moved, counters, stalled, lost, undecided, ~step.fits, last & accepted
     )
-    next_size = jax.lax.stop_gradient(jnp.minimum(step.next_size, moved.size))
+    next_size = jnp.where(overshoots, until_stop, jnp.minimum(step.next_size, moved.size))
+    next_size = jax.lax.stop_gradient(next_size)
     return eqx.tree_at(
-        lambda q: (q.size, q.solver_state, q.counters, q.saves, q.result, q.done),
+        lambda q: (
+            q.size,
+            q.stopping,
+            q.solver_state,
+            q.counters,
+            q.saves,
+            q.result,
+            q.done,
+        ),
         moved,
-        (next_size, step.solver_state, counters, saves, result, done),
+        (next_size, overshoots, solver_state, counters, saves, result, done),
         is_leaf=lambda leaf: leaf is None,
     )
 
@@ -177,7 +198,7 @@ def _accept(task: Task, p: Progress, step: Step, time: Scalar, rate: TimeRate) -
     log = p.log
     if log is not None:
         log = log_step(log, step, p.time, p.time + size)
-    memories, met = _check_stops(task, p, ledger, state, size)
+    memories, met = check_stops(task, p, state, ledger.risk, size)
     change = jnp.abs(log_time_rate - p.log_time_rate)
     matters = change > 1e-6 * MAX_CHANGE
     longest = size * MAX_CHANGE / jnp.where(matters, change, 1.0)
@@ -252,30 +273,6 @@ def _save(
     )
     since = jnp.where(accepted, saves.log_since, p.saves.log_since)
     return eqx.tree_at(lambda s: s.log_since, saves, since)
-
-
-def _check_stops(
-    task: Task, p: Progress, ledger: Ledger, state: State, size: Scalar
-) -> tuple[tuple[Any, ...], Count]:
-    """The memories of the stop conditions, and the index of the first one met, or −1."""
-    size = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
-    fall = jnp.maximum(state.dissipated - p.state.dissipated, 0.0)
-    seen = Observation(
-        problem=task.flow.problem,
-        net=task.flow.net(state.position),
-        initial_risk=p.ledger.initial_risk,
-        risk=ledger.risk,
-        log_radius=task.flow.log_radius(state.position),
-        size=size,
-        fall_rate=(p.ledger.risk - ledger.risk) / size,
-        slope=jnp.sqrt(fall / size),
-    )
-    met, memories = p.met, []
-    for i, (condition, memory) in enumerate(zip(task.stop, p.stop_memories, strict=True)):
-        memory_now, is_met = condition.update(memory, seen)
-        memories.append(memory_now)
-        met = jnp.where(is_met & (met < 0), i, met)
-    return tuple(memories), met
 
 
 def _outcome(

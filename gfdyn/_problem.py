@@ -3,7 +3,7 @@
 Loss normalisation is written here and nowhere else.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ from .nets import AbstractNet, check_net
 
 Outputs = Float[Array, "samples outputs"]
 Scalar = Float[Array, ""]
+Reduction = Literal["mean", "sum"]
 
 
 class Problem(eqx.Module):
@@ -29,13 +30,13 @@ class Problem(eqx.Module):
 
     data: Dataset
     loss: AbstractLoss
-    reduction: str = eqx.field(static=True)
+    reduction: Reduction = eqx.field(static=True)
 
     def __init__(
         self,
         data: Dataset,
         loss: AbstractLoss,
-        reduction: Literal["mean", "sum"] = "mean",
+        reduction: Reduction = "mean",
     ):
         """Pair data and loss; the loss checks the targets.
 
@@ -108,6 +109,18 @@ class Problem(eqx.Module):
         """
         towards = Dataset(self.data.x, -self.cost_gradient_at_zero)
         return Problem(towards, linear, reduction="sum")
+
+
+def check_problem(problem: Any) -> None:
+    """Raise unless it is a problem.
+
+    Raises:
+        TypeError: saying how to make one.
+    """
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"problem must be a gf.Problem, got {problem!r}; use gf.Problem(data, loss)."
+        )
 
 
 def check_fit(problem: Problem, net: AbstractNet) -> None:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from ._numbers import check_count, check_number, is_positive
 from ._tracing import is_concrete
 from .nets import AbstractNet, norm
 
@@ -22,6 +23,9 @@ class NormScaledRate(eqx.Module):
     """
 
     c: Float[Array, ""] | float
+
+    def __check_init__(self):
+        check_number("c", self.c, is_positive, "must be positive and finite.")
 
     def __call__(self, net: AbstractNet) -> Scalar:
         """The rate at this net.
@@ -61,12 +65,11 @@ class SteppedRate(eqx.Module):
             ValueError: unless rate and factor are positive and the fractions lie in [0, 1].
         """
         for name, value in (("rate", rate), ("factor", factor)):
-            if is_concrete(value) and not np.asarray(value) > 0:
-                raise ValueError(f"{name}={value} must be positive.")
-        if steps < 1:
-            raise ValueError(f"steps={steps} must be 1 or more: those of the whole run.")
-        if not all(0 <= fraction <= 1 for fraction in at):
-            raise ValueError(f"at={tuple(at)} must be fractions of the run, in [0, 1].")
+            check_number(name, value, is_positive, "must be positive and finite.")
+        check_count("steps", steps, 1, "must be 1 or more: those of the whole run.")
+        for fraction in at:
+            if isinstance(fraction, str) or not 0 <= fraction <= 1:
+                raise ValueError(f"at={tuple(at)} must be fractions of the run, in [0, 1].")
         self.rate = jnp.asarray(rate, float)
         self.factor = jnp.asarray(factor, float)
         self.drops = jnp.asarray(np.rint(np.asarray(at) * steps), jnp.int32)
@@ -91,7 +94,7 @@ def check_rate(rate: LearningRate) -> None:
     if callable(rate) or not is_concrete(rate):
         return
     value = np.asarray(rate)
-    if not (value.ndim == 0 and value.dtype.kind in "iuf" and value > 0):
+    if not (value.ndim == 0 and value.dtype.kind in "iuf" and 0 < value < np.inf):
         raise ValueError(
             f"optimizer={rate!r} is no learning rate; give a positive number, a "
             "schedule, gf.NormScaledRate(c) or an optax optimizer."

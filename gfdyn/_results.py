@@ -3,6 +3,8 @@
 from typing import Any
 
 import diffrax as dfx
+import equinox.internal as eqxi
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
@@ -90,6 +92,11 @@ class RESULTS(dfx.RESULTS, metaclass=_Named):  # pyright: ignore
         "scale."
     )
     interrupted = "The solve was interrupted from the keyboard."
+    invalid_numbers = (
+        "A number that jax.jit or jax.vmap hid is none to integrate with: t1 is NaN or "
+        "lies before t0, save times ts do not increase from t0 to t1, or rtol is not "
+        "positive and finite. Outside of jax.jit and jax.vmap gf.solve names the one."
+    )
 
 
 # The end reached, or a stop condition met.
@@ -113,7 +120,14 @@ def choose(condition: Bool[Array, ""], a: Any, b: Any) -> Any:
 
 def name_of(result: Any) -> str:
     """The name of a concrete result."""
-    return next(name for name in _NAMES if bool(result == result_named(name)))
+    return next(name for name in NAMES if bool(result == result_named(name)))
+
+
+def raise_if(failed: Bool[Array, ""], result: Any, tree: Any, advice: str) -> Any:
+    """The tree, or at run time the error that `RESULTS[result]` speaks of, and advice."""
+    index = jnp.argmax(jnp.stack([result == result_named(name) for name in NAMES]), axis=0)
+    texts = [f"{RESULTS[result_named(name)]} ({advice})" for name in NAMES]
+    return eqxi.branched_error_if(tree, failed, index, texts)
 
 
 def result_named(name: str) -> Any:
@@ -121,7 +135,7 @@ def result_named(name: str) -> Any:
     return getattr(RESULTS, name)
 
 
-_NAMES = (
+NAMES = (
     "successful",
     "stopped",
     "max_steps_reached",
@@ -136,4 +150,5 @@ _NAMES = (
     "collapsed",
     "diverged",
     "interrupted",
+    "invalid_numbers",
 )

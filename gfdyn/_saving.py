@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ._numbers import check_count
 from ._time import TimeRate
 from .flows import AbstractFlow
 from .kinks import GateState
@@ -30,10 +31,10 @@ class AcceptedSteps(eqx.Module):
     capacity: int = eqx.field(static=True, default=256)
 
     def __check_init__(self):
-        if self.capacity < 4 or self.capacity % 2:
-            raise ValueError(
-                f"capacity={self.capacity} must be an even number of at least 4."
-            )
+        remedy = "must be an even number of at least 4."
+        check_count("capacity", self.capacity, 4, remedy)
+        if self.capacity % 2:
+            raise ValueError(f"capacity={self.capacity} {remedy}")
 
 
 class Saves(eqx.Module):

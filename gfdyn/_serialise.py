@@ -17,7 +17,7 @@ from ._certificate import Certificate, Ledger
 from ._kinks import Kinks
 from ._lanes import lane
 from ._problem import Problem
-from ._results import RESULTS, name_of, result_named
+from ._results import NAMES, RESULTS, name_of, result_named
 from ._sgd import DescentState
 
 
@@ -92,26 +92,57 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     )
 
 
-def decode(tree: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """What `encode` was given."""
-    if not isinstance(tree, dict):
+def decode(tree: Any, arrays: Mapping[str, np.ndarray], name: str) -> Any:
+    """What `encode` was given under this name.
+
+    Raises:
+        ValueError: on what `encode` does not write; names the field.
+    """
+    if tree is None or isinstance(tree, bool | int | float | str):
         return tree
-    ((kind, content), *rest) = tree.items()
-    if kind == "array":
-        return _as_jax(arrays[content])
-    if kind == "dict":
-        return {k: decode(v, arrays) for k, v in content.items()}
-    if kind == "tuple":
-        return tuple(decode(v, arrays) for v in content)
-    if kind == "result":
-        return _results(content)
-    ((_, fields),) = rest
-    cls = _known_classes()[content]
+    if not isinstance(tree, dict):
+        raise ValueError(f"{name} is {tree!r:.60}, which is of no kind that is written")
+    kinds, content = set(tree), next(iter(tree.values()), None)
+    if kinds == {"array"}:
+        if content != name or name not in arrays:
+            raise ValueError(
+                f"{name} is array {content!r:.60}, missing or of another field"
+            )
+        return _as_jax(arrays[name])
+    if kinds == {"dict"} and isinstance(content, dict):
+        return {k: decode(v, arrays, f"{name}.{k}") for k, v in content.items()}
+    if kinds == {"tuple"} and isinstance(content, list):
+        return tuple(decode(v, arrays, f"{name}.{i}") for i, v in enumerate(content))
+    if kinds == {"result"}:
+        return _results(content, name)
+    if kinds == {"class", "fields"} and isinstance(tree["fields"], dict):
+        cls = _known_classes().get(str(tree["class"]))
+        if cls is None:
+            raise ValueError(f"{name} is a {tree['class']!r:.60}, which is no class known")
+        return decode_fields(cls, tree["fields"], arrays, name)
+    raise ValueError(f"{name} is {tree!r:.60}, which is of no kind that is written")
+
+
+def decode_fields(
+    cls: type, trees: Mapping[str, Any], arrays: Mapping[str, np.ndarray], name: str = ""
+) -> Any:
+    """An object of a class whose fields `encode` was given, each under its own name.
+
+    Raises:
+        ValueError: on a field that the class does not have, or that is missing.
+    """
     module = object.__new__(cls)
-    for field in dataclasses.fields(cls):
+    own = {field.name: field for field in dataclasses.fields(cls)}
+    inside = f"{name}." if name else ""
+    for field in trees.keys() - own.keys():
+        raise ValueError(f"{inside}{field}: a {cls.__name__} has no such field")
+    for field, described in own.items():
+        if field in trees:
+            value = decode(trees[field], arrays, f"{inside}{field}")
+            object.__setattr__(module, field, value)
         # A field that a file of an older version lacks has its default.
-        if field.name in fields:
-            object.__setattr__(module, field.name, decode(fields[field.name], arrays))
+        elif described.default is dataclasses.MISSING:
+            raise ValueError(f"{inside}{field} is missing")
     return module
 
 
@@ -122,11 +153,14 @@ def _names(result: Any) -> Any:
     return [_names(lane(result, i)) for i in range(len(result._value))]
 
 
-def _results(names: Any) -> Any:
+def _results(names: Any, name: str) -> Any:
     """What `_names` was given."""
-    if isinstance(names, str):
-        return result_named(names)
-    return jax.tree.map(lambda *lanes: jnp.stack(lanes), *map(_results, names))
+    if isinstance(names, list) and names:
+        lanes = [_results(each, name) for each in names]
+        return jax.tree.map(lambda *lanes: jnp.stack(lanes), *lanes)
+    if names not in NAMES:
+        raise ValueError(f"{name}={names!r:.60}, which is none of gf.RESULTS")
+    return result_named(names)
 
 
 def _as_jax(array: np.ndarray) -> jax.Array:

@@ -19,8 +19,10 @@ from ._continuation import going_on
 from ._integrate import advance, finish
 from ._keywords import suggest_keywords
 from ._kinks import Kinks, read_log, written_events
+from ._numbers import check_count
 from ._progress import progress_bar
 from ._results import RESULTS, choose, is_ok
+from ._room import make_room
 from ._saving import AcceptedSteps, Saves
 from ._summary import doubt_of
 from ._task import Counters, Progress, Task
@@ -36,7 +38,7 @@ from ._trajectory import (
 )
 from .flows import AbstractFlow
 from .nets import AbstractNet
-from .solvers import AbstractSolver, Adaptive, ExactKinks, SignSwitches
+from .solvers import AbstractSolver, ExactKinks, SignSwitches, Stabilised
 from .stopping import AbstractStop, name_of
 
 
@@ -74,7 +76,7 @@ def solve(
         flow: what to integrate, such as `GradientFlow(problem)` or `EscapeFlow(problem)`.
         net: where it starts; or a trajectory of the same flow and solver, to go on from
             where it ended, to the last bit as one long solve if that was between two steps
-            (at a stop, say, and not at its t1). `gf.concatenate` joins the two.
+            (at `max_steps`, say, and not at its t1). `gf.concatenate` joins the two.
         t1: where it ends, in the flow's clock; `inf` if a stop condition ends it. The
             last save time if None.
         ts: save times, or `AcceptedSteps(capacity)`. If None, 101 equal ones, or 256
@@ -85,11 +87,11 @@ def solve(
             0 for neither.
         solver: how to integrate. If None `gf.solvers.ExactKinks()`, but for a model that
             was wrapped as it is, and for a flow in which nothing slides,
-            `gf.solvers.Adaptive()`; for a SignFlow `gf.solvers.SignSwitches()`.
+            `gf.solvers.Stabilised()`; for a SignFlow `gf.solvers.SignSwitches()`.
 
     Other arguments:
-        stop: conditions of `gf.stopping` that end the solve before t1, with the step in
-            which one is met; that time has no derivative.
+        stop: conditions of `gf.stopping` that end the solve before t1, where one is met, or
+            with the step in which it is; that time has no derivative.
         t0: where the clock starts. Flows are autonomous: leave it at 0. A trajectory goes
             on from its `final_time`.
         dt0: first step size to try; one that moves θ by about 1 % if None.
@@ -132,6 +134,8 @@ def solve(
         with announced():
             trajectory = to_trajectory(task, state, records)
     trajectory = with_compilations(trajectory, compilations.count)
+    if compilations.count and is_concrete(trajectory.final_time):
+        make_room()
     if throw:
         trajectory = raise_unless_ok(trajectory)
     if is_single(trajectory.final_time) and is_ok(trajectory.result):
@@ -168,23 +172,24 @@ def make_task(
             "in gf.solvers.Adaptive(method=...)."
         )
     chosen.check(flow, net)
-    if kinks < 0:
-        raise ValueError(f"kinks={kinks} must be 0 or more events.")
+    check_count("kinks", kinks, 0, "must be 0 or more events.")
     if kinks and not chosen.follows_kinks(net):
         raise ValueError(
             f"kinks={kinks}: {type(chosen).__name__} follows none here; use "
             "gf.solvers.ExactKinks() on a network that has kinks, or leave kinks at 0."
         )
-    listed = stop if isinstance(stop, Sequence) else (stop,)
+    # A word is a sequence too, of letters.
+    listed: tuple[Any, ...] = (stop,)
+    if isinstance(stop, Sequence) and not isinstance(stop, str):
+        listed = tuple(stop)
     for condition in listed:
         if not isinstance(condition, AbstractStop):
             raise TypeError(
                 f"stop holds {condition!r}; use conditions of gf.stopping, for a function "
                 "of yours gf.stopping.When(function)."
             )
-    stop = tuple(listed)
-    if max_steps < 1:
-        raise ValueError(f"max_steps={max_steps} must be 1 or more.")
+    stop = listed
+    check_count("max_steps", max_steps, 1, "must be 1 or more.")
     if derivatives not in ("reverse", "forward"):
         raise ValueError(f"derivatives={derivatives!r}; use 'reverse' or 'forward'.")
     kind = "checkpointed" if derivatives == "reverse" else "lax"
@@ -206,7 +211,7 @@ def _default_solver(flow: AbstractFlow, net: AbstractNet) -> AbstractSolver:
     if flow.jumps_at == "signs":
         return SignSwitches()
     exact = flow.jumps_at == "kinks" and net.knows_kinks
-    return ExactKinks() if exact else Adaptive()
+    return ExactKinks() if exact else Stabilised()
 
 
 def _numbers_as_arrays(tree: Any, dtype: Any) -> Any:

@@ -38,8 +38,9 @@ class Progress(eqx.Module):
     state: State
     log_time: Scalar
     log_time_rate: Scalar
-    # The next attempt
+    # The next attempt, and whether it ends where a stop condition was met in the last one
     size: Scalar
+    stopping: Bool[Array, ""]
     solver_state: Any
     # Growth of log ‖θ‖ per unit time over the last accepted step
     growth: Scalar

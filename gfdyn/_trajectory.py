@@ -13,12 +13,12 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ._certificate import Certificate
 from ._compiling import tracing
-from ._files import read_file, write_file
+from ._files import write_file
 from ._kinks import Kinks, written_events
 from ._labelling import to_xarray
 from ._lanes import lane
 from ._problem import Problem
-from ._results import RESULTS, is_ok
+from ._results import RESULTS, is_ok, raise_if
 from ._sgd import DescentState
 from ._summary import summary
 from ._tracing import is_concrete
@@ -216,7 +216,8 @@ def raise_unless_ok(trajectory: Trajectory) -> Trajectory:
             raise SolveError(trajectory)
         return trajectory
     failed = (result != RESULTS.successful) & (result != RESULTS.stopped)
-    return result.error_if(trajectory, failed)
+    advice = "throw=False keeps what was computed, and when."
+    return raise_if(failed, result, trajectory, advice)
 
 
 def reached(traj: Trajectory) -> Trajectory:
@@ -245,19 +246,6 @@ def with_compilations(trajectory: Trajectory, count: int) -> Trajectory:
     """The trajectory, with how many programs were compiled on the way."""
     stats = trajectory.stats | {"num_compilations": jnp.asarray(count, jnp.int32)}
     return eqx.tree_at(lambda t: t.stats, trajectory, stats)
-
-
-def load(path: str | os.PathLike) -> Trajectory:
-    """The trajectory that `Trajectory.save` wrote, once its checksum was found to be right.
-
-    Warns:
-        UserWarning: on a file of before there were checksums.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is no trajectory, or damaged.
-    """
-    return read_file(path, Trajectory)
 
 
 def checked_record(record: Mapping[str, Measure] | None) -> Mapping[str, Measure]:

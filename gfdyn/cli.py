@@ -4,7 +4,9 @@ and `report`.
 This is an application: here, and only here, the precision of jax is set.
 """
 
+import contextlib
 import dataclasses
+import io
 import json
 import math
 import platform
@@ -31,12 +33,14 @@ from ._results import is_ok
 from ._saving import AcceptedSteps
 from ._solve import solve
 from ._trajectory import SolveError, Trajectory
+from ._usage import in_one_line
 from .data import Dataset
 from .flows import AbstractFlow, EscapeFlow, GradientFlow
 from .nets import MLP
 from .solvers import Adaptive, ExactKinks
 from .sweeps._build import draw_net, load_dataset
 from .sweeps._commands import Report, Sweep, expand, run_sweep, write_report
+from .sweeps._memory import check_memory, num_parameters
 from .sweeps._settings import NUM_SAMPLES, DataName, LossName
 
 
@@ -167,12 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments == ["--version"]:
         print(f"gfdyn {version('gfdyn')}")
         return 0
-    command = tyro.cli(
-        Command,  # pyright: ignore[reportArgumentType]
-        prog="gfdyn",
-        description="The exact gradient flow of ReLU networks. --version tells which.",
-        args=expand(arguments),
-    )
+    command = _parsed(expand(arguments))
     try:
         if isinstance(command, Sweep):
             return run_sweep(command)
@@ -180,9 +179,35 @@ def main(arguments: list[str] | None = None) -> int:
             return write_report(command)
         jax.config.update("jax_enable_x64", command.dtype == "float64")
         return run(command)
-    except (ValueError, OSError, ImportError) as error:
-        print(f"gfdyn: {error}", file=sys.stderr)
-        return 2
+    except (ValueError, OverflowError, OSError, ImportError, MemoryError) as error:
+        return _refuse(str(error) or "there is not enough memory for that.")
+    except jax.errors.JaxRuntimeError as error:
+        # Of the device, where memory for an array is not to be had.
+        return _refuse(str(error))
+
+
+def _parsed(arguments: list[str]) -> Any:
+    """The command that the arguments describe; ends the process if they describe none."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                Command,  # pyright: ignore[reportArgumentType]
+                prog="gfdyn",
+                description="The exact gradient flow of ReLU networks. --version tells "
+                "which.",
+                args=arguments,
+            )
+    except SystemExit as end:
+        if end.code:
+            _refuse(in_one_line(said.getvalue()))
+        raise
+
+
+def _refuse(reason: str) -> int:
+    """Say in one line why there is no result; the exit status."""
+    print(f"gfdyn: {' '.join(reason.split())}", file=sys.stderr)
+    return 2
 
 
 def run(command: Escape | Flow | Descend) -> int:
@@ -248,6 +273,11 @@ def make_net(setup: Setup) -> MLP:
                 f"--{name.replace('_', '-')} {getattr(setup, name)}: must be positive."
             )
     dataset = _dataset(setup)
+    ends = dataset.x.shape[1], dataset.y.shape[-1]
+    numbers = num_parameters(ends[0], setup.width, setup.depth, ends[1])
+    check_memory("--depth and --width", (setup.depth, setup.width), numbers)
+    kept = setup.max_saves * numbers
+    check_memory("--max-saves", setup.max_saves, kept, copies=1)
     widths = [dataset.x.shape[1], *[setup.width] * (setup.depth - 1), dataset.y.shape[-1]]
     scale = jnp.asarray(setup.init_scale, setup.dtype)
     key = jax.random.key(setup.seed)
@@ -298,6 +328,8 @@ def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> 
 def _dataset(setup: Setup) -> Dataset:
     if setup.data == "mnist" and setup.path is None:
         raise ValueError("--data mnist needs --path FILE; nothing is downloaded.")
+    if setup.data != "mnist" and setup.path is not None:
+        raise ValueError(f"--path {setup.path}: is for --data mnist.")
     samples = _num_samples(setup)
     return load_dataset(setup.data, samples, setup.seed, setup.dtype, setup.path)
 

@@ -3,11 +3,17 @@
 A plateau is not convergence: near a saddle the gradient is small too. The conditions are
 scale-free, and the trajectory names the one that ended it.
 
-A solve ends with the step in which a condition is met. That time is not differentiable;
-solve to a fixed time, and take dt/dp = −(∂R/∂p)/(∂R/∂t) of a risk that is reached.
+A condition on where the flow is remembers nothing: the time at which it is met is located
+within the step, to the solver's tolerance, and the solve ends there. A condition on the
+course of the flow ends it with the step in which it is met. What holds from the start ends
+it with the first step.
+
+That time is not differentiable; solve to a fixed time, and take dt/dp = −(∂R/∂p)/(∂R/∂t)
+of a risk that is reached.
 """
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,15 +21,22 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from ._numbers import check_number, is_fraction, is_positive
 from ._problem import Problem
 from .nets import AbstractNet
 
 
 Scalar = Float[Array, ""]
 
+_FRACTION = "must be a fraction, 0 or more and less than 1."
+
+
+def _is_number(value: float) -> bool:
+    return not math.isnan(value)
+
 
 class Observation(eqx.Module):
-    """What stop conditions see after each accepted step.
+    """What stop conditions see of a step, at its end or so far into it as one is sought.
 
     Attributes:
         problem: data and loss.
@@ -31,9 +44,9 @@ class Observation(eqx.Module):
         initial_risk: what `risk` was at the start.
         risk: as the flow has it: with its penalty, or localized.
         log_radius: log r, r = ‖θ‖/√L.
-        size: the length of the step in the flow's clock.
-        fall_rate: the mean of −d risk/dτ over the step.
-        slope: sqrt(−dE/dτ), the mean over the step: the gradient norm in the flow's clock.
+        size: the time since the step began, in the flow's clock.
+        fall_rate: the mean of −d risk/dτ over that time.
+        slope: sqrt(−dE/dτ), the mean over that time: the gradient norm in the flow's clock.
     """
 
     problem: Problem
@@ -51,7 +64,8 @@ class AbstractStop(eqx.Module):
 
     @abc.abstractmethod
     def init(self, dtype: Any) -> Any:
-        """What the condition remembers, at the start."""
+        """What the condition remembers, at the start; None if it never remembers anything,
+        and is to be located within the step in which it is met."""
 
     @abc.abstractmethod
     def update(self, memory: Any, seen: Observation) -> tuple[Any, Bool[Array, ""]]:
@@ -62,6 +76,9 @@ class RiskBelow(AbstractStop):
     """The risk has fallen to `value` or below."""
 
     value: Float[Array, ""] | float
+
+    def __check_init__(self):
+        check_number("value", self.value, _is_number, "must be a risk, such as 1e-3.")
 
     def init(self, dtype: Any) -> None:
         """Nothing to remember."""
@@ -76,6 +93,9 @@ class RadiusAbove(AbstractStop):
     """The radius r = ‖θ‖/√L has grown to `value` or above."""
 
     value: Float[Array, ""] | float
+
+    def __check_init__(self):
+        check_number("value", self.value, is_positive, "must be positive and finite.")
 
     def init(self, dtype: Any) -> None:
         """Nothing to remember."""
@@ -143,6 +163,9 @@ class GradientBelow(AbstractStop):
 
     fraction: Float[Array, ""] | float
 
+    def __check_init__(self):
+        check_number("fraction", self.fraction, is_fraction, _FRACTION)
+
     def init(self, dtype: Any) -> Scalar:
         """The largest slope so far."""
         return jnp.zeros((), dtype)
@@ -163,6 +186,10 @@ class NextPlateau(AbstractStop):
 
     fraction: Float[Array, ""] | float = 1e-3
     departure: Float[Array, ""] | float = 0.05
+
+    def __check_init__(self):
+        check_number("fraction", self.fraction, is_fraction, _FRACTION)
+        check_number("departure", self.departure, is_fraction, _FRACTION)
 
     def init(self, dtype: Any) -> "_SinceDeparture":
         """Nothing has happened yet."""

@@ -7,7 +7,7 @@ import jaxtyping
 import pytest
 
 import gfdyn as gf
-from gfdyn.sweeps._programs import make_room
+from gfdyn._room import make_room
 
 
 def _on_cores_of_its_own() -> None:

@@ -437,7 +437,7 @@ def test_every_architecture_can_be_written_to_a_file(name):
     for subject in (net, gf.nets.as_dag(net)):
         arrays = {}
         tree = json.loads(json.dumps(encode(subject, "net", arrays)))
-        again = decode(tree, arrays)
+        again = decode(tree, arrays, "net")
         assert jax.tree.structure(again) == jax.tree.structure(subject)
         np.testing.assert_array_equal(flat(again), flat(subject))
 

@@ -98,7 +98,7 @@ def test_only_weights_decay_and_only_they_are_weights():
 
 def test_it_can_be_written_to_a_file():
     net, arrays = chain(), {}
-    again = decode(json.loads(json.dumps(encode(net, "net", arrays))), arrays)
+    again = decode(json.loads(json.dumps(encode(net, "net", arrays))), arrays, "net")
     assert jax.tree.structure(again) == jax.tree.structure(net)
     for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(net), strict=True):
         np.testing.assert_array_equal(a, b)

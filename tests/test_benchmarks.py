@@ -44,6 +44,16 @@ def test_work_precision(tmp_path):
 
 
 @pytest.mark.slow
+def test_plateaus(tmp_path):
+    rows = {row["case"]: row for row in smoke("plateaus", tmp_path)["rows"]}
+    assert set(rows) == {"linear", "tanh", "relu", "linear, not stiff"}
+    for row in rows.values():
+        assert all(run["finished"] for run in row["stabilised"] + row["plain"])
+    assert min(rows["linear"]["saved"]) > 3
+    assert max(rows["linear, not stiff"]["saved"]) == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.slow
 def test_campaign(tmp_path):
     for row in smoke("campaign", tmp_path)["rows"]:
         for way in ("sides", "verified"):

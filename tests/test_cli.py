@@ -308,6 +308,13 @@ def test_mnist_from_a_file(run, tmp_path_factory):
         (["descend", "--max-saves", "0"], "max-saves 0"),
         (["escape", "--activation", "tanh"], "activation='tanh' is unknown"),
         (["escape", "--samples", "0"], "--samples 0: must be positive"),
+        (["flow", "--width", "1000000000"], "--depth and --width=(3, 1000000000) takes"),
+        (["flow", "--depth", "1000000000000000"], "GB of memory, where this machine has"),
+        (
+            ["flow", "--data", "teacher", "--samples", "10000000000000"],
+            "samples=1000000000",
+        ),
+        (["descend", "--path", "digits"], "--path digits: is for --data mnist"),
         (["flow", "--data", "teacher", "--samples", "0"], "--samples 0: must be positive"),
         (["flow", "--data", "teacher", "--samples", "all"], "--samples all: teacher data"),
         (["descend", "--samples", "1798"], "--samples 1798: there are 1797 digits"),
@@ -356,11 +363,14 @@ def test_folder_that_cannot_be_made(tmp_path, capsys):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_unknown_options_are_named(capsys, arguments, message):
+def test_unknown_options_are_named_in_one_line(capsys, arguments, message):
     with pytest.raises(SystemExit) as exit:
         cli.main(arguments)
     assert exit.value.code == 2
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("gfdyn: ") and error.endswith(" --help.\n")
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["escape", "flow", "descend"])

@@ -250,7 +250,7 @@ def test_connections_that_are_composed():
 @models
 def test_nets_from_images_are_saved(name):
     net, arrays = build(name)[1], {}
-    again = decode(encode(net, "net", arrays), arrays)
+    again = decode(encode(net, "net", arrays), arrays, "net")
     assert jax.tree.structure(again) == jax.tree.structure(net)
     jax.tree.map(np.testing.assert_array_equal, again, net)
 

@@ -547,7 +547,7 @@ def test_failing_save_leaves_the_old_file(made, tmp_path, monkeypatch):
     def fail(*args: Any, **kwargs: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(OSError, match="disk full"):
         made(plain_flow).save(path)
     assert leftovers(tmp_path) == []

@@ -10,7 +10,6 @@ import time
 import tracemalloc
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.monitoring
@@ -22,7 +21,7 @@ from fixtures import sweep_files
 
 import gfdyn as gf
 from gfdyn import cli
-from gfdyn.sweeps import _compute, _programs
+from gfdyn.sweeps import _compute
 from gfdyn.sweeps._plan import make_plan, resolved
 from gfdyn.sweeps._store import Store, _checksum
 
@@ -142,22 +141,6 @@ def test_one_program_a_shape(descents, tmp_path, unhooked):
         assert counted
     finally:
         jax.monitoring.clear_event_listeners()
-
-
-def test_programs_are_dropped_before_a_process_can_hold_no_more(tmp_path, monkeypatch):
-    """At half of the mappings that it may have; there is no such limit on other systems."""
-    maps, limit = tmp_path / "maps", tmp_path / "limit"
-    monkeypatch.setattr(_programs, "_MAPPINGS", maps)
-    monkeypatch.setattr(_programs, "_LIMIT", limit)
-    program: Any = jax.jit(lambda x: 2 * x)
-    program(1.0)
-    _programs.make_room()
-    assert program._cache_size() == 1
-    maps.write_text("a\nb\nc\n")
-    for allowed, kept in (("6", 1), ("5", 0)):
-        limit.write_text(allowed)
-        _programs.make_room()
-        assert program._cache_size() == kept
 
 
 def test_each_batch_makes_room(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._atomic import replace_atomically
+from .._netcdf import write_netcdf
 from .._serialise import decode, encode
 from ._convergence import Found
 
@@ -57,7 +57,7 @@ class SearchFolder(eqx.Module):
         _check_same(file, settings, self.settings)
         try:
             arrays = {str(name): values.values for name, values in stored.items()}
-            fields = decode(json.loads(stored.attrs["fields"]), arrays)
+            fields = decode(json.loads(stored.attrs["fields"]), arrays, "fields")
             found = tuple(Found(**each) for each in fields["found"])
         except Exception as error:
             raise _unreadable(file, error) from error
@@ -86,8 +86,7 @@ class SearchFolder(eqx.Module):
             },
         )
         self.path.mkdir(parents=True, exist_ok=True)
-        file = self._file(first, first + len(batch.rows))
-        replace_atomically(file, lambda path: stored.to_netcdf(path, engine="h5netcdf"))
+        write_netcdf(self._file(first, first + len(batch.rows)), {"/": stored})
 
     def _file(self, first: int, last: int) -> Path:
         return self.path / f"starts_{first:06d}_{last:06d}.nc"

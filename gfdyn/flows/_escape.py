@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .._lanczos import extremal_eigenvalues
-from .._problem import Problem, check_fit
+from .._problem import Problem, check_fit, check_problem
 from .._tracing import is_concrete
 from ..nets import AbstractNet, norm
 from ._base import (
@@ -54,6 +54,9 @@ class EscapeFlow(AbstractFlow):
 
     problem: Problem
     localized: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        check_problem(self.problem)
 
     @property
     def clock_name(self) -> str:

@@ -3,16 +3,15 @@
 The only minus sign of the package is here and in `_escape.py`: dθ/dt = −∇R(θ).
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from .._problem import Problem, check_fit
-from .._tracing import is_concrete
+from .._numbers import check_number, is_not_negative
+from .._problem import Problem, check_fit, check_problem
 from ..losses import Linear
 from ..nets import AbstractNet
 from ._base import Jumps, Scalar, State, axpy, dot, rescale
@@ -40,8 +39,8 @@ class GradientFlow(AbstractParameterFlow):
 
     problem: Problem
     weight_decay: Float[Array, ""] | float
-    clock: str = eqx.field(static=True)
-    decay_mask: Any = eqx.field(static=True, default=None)
+    clock: Clock = eqx.field(static=True)
+    decay_mask: PyTree[bool] | None = eqx.field(static=True, default=None)
 
     def __init__(
         self,
@@ -60,12 +59,14 @@ class GradientFlow(AbstractParameterFlow):
                 parameters decay. All if None.
 
         Raises:
+            TypeError: if `problem` is none, or `weight_decay` no number.
             ValueError: on an unknown clock or a negative weight decay.
         """
         if clock not in ("physical", "loss", "arc"):
             raise ValueError(f"clock={clock!r}; use 'physical', 'loss' or 'arc'.")
-        if is_concrete(weight_decay) and not np.asarray(weight_decay) >= 0:
-            raise ValueError(f"weight_decay={weight_decay} must be 0 or positive.")
+        check_problem(problem)
+        remedy = "must be 0 or positive, and finite."
+        check_number("weight_decay", weight_decay, is_not_negative, remedy)
         self.problem = problem
         # A plain zero stays one, so that without a penalty none is computed; any other
         # value is an argument of the compiled solve.

@@ -4,11 +4,10 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from .._problem import Problem, check_fit
-from .._tracing import is_concrete
+from .._numbers import check_number, is_positive
+from .._problem import Problem, check_fit, check_problem
 from ..nets import AbstractNet
 from ._base import Jumps, Scalar, State, axpy, dot, rescale, root_mean_squares
 from ._unconstrained import AbstractUnconstrainedFlow
@@ -44,11 +43,12 @@ class MomentumFlow(AbstractUnconstrainedFlow):
         Raises:
             ValueError: unless γ is positive and finite.
         """
-        if is_concrete(friction) and not 0 < np.asarray(friction) < np.inf:
-            raise ValueError(
-                f"friction={friction} must be positive and finite; for gradient flow, the "
-                "limit of large friction, use gf.GradientFlow."
-            )
+        check_problem(problem)
+        remedy = (
+            "must be positive and finite; for gradient flow, the limit of large friction, "
+            "use gf.GradientFlow."
+        )
+        check_number("friction", friction, is_positive, remedy)
         self.problem = problem
         self.friction = jnp.asarray(friction, problem.data.x.dtype)
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .._problem import Problem, check_fit
+from .._problem import Problem, check_fit, check_problem
 from ..nets import AbstractNet
 from ._base import Jumps, Scalar, State, dot
 from ._parameters import AbstractParameterFlow
@@ -24,6 +24,9 @@ class SignFlow(AbstractParameterFlow):
     """
 
     problem: Problem
+
+    def __check_init__(self):
+        check_problem(self.problem)
 
     @property
     def clock_name(self) -> str:

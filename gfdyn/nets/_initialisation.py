@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, PRNGKeyArray, PyTree
 
+from .._numbers import check_number
 from ._base import AbstractNet
 
 
@@ -37,6 +38,7 @@ def check_key(key: PRNGKeyArray) -> None:
 
 def gaussian(scale: ArrayLike = 1.0) -> Initialisation:
     """Independent entries N(0, scale²), the same `scale` in every layer."""
+    check_number("scale", scale, math.isfinite, "must be finite, such as 0.1.")
 
     def init(key: PRNGKeyArray, widths: tuple[int, ...], dtype: DTypeLike) -> Weights:
         keys = jr.split(key, len(widths) - 1)
@@ -51,6 +53,7 @@ def gaussian(scale: ArrayLike = 1.0) -> Initialisation:
 
 def fan_in_uniform(scale: ArrayLike = 1.0) -> Initialisation:
     """Independent entries U(±scale/√n_{l−1}): torch's of linear layers, and He's at √6."""
+    check_number("scale", scale, math.isfinite, "must be finite, such as 1.0.")
 
     def init(key: PRNGKeyArray, widths: tuple[int, ...], dtype: DTypeLike) -> Weights:
         keys = jr.split(key, len(widths) - 1)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, PRNGKeyArray
 
 from .._keywords import suggest_keywords
@@ -51,15 +52,10 @@ class MLP(AbstractNet):
             dtype: of the parameters; jax's default float if None.
 
         Raises:
-            TypeError: on a key of another kind.
+            TypeError: on a key of another kind, or widths that are no whole numbers.
             ValueError: on fewer than two widths, a width below 1, or an unknown activation.
         """
-        widths = tuple(int(n) for n in widths)
-        if len(widths) < 2 or min(widths) < 1:
-            raise ValueError(
-                f"widths={list(widths)} does not describe a network; give at least the "
-                "number of inputs and of outputs, each 1 or more."
-            )
+        widths = _whole(widths)
         dtype = jnp.zeros((), dtype).dtype
         if not jnp.issubdtype(dtype, jnp.floating):
             raise ValueError(f"dtype={dtype} must be a floating dtype such as float32.")
@@ -182,6 +178,20 @@ def per_layer(spec: ActivationSpec, num_hidden: int) -> tuple[PiecewiseLinear, .
             "give one for each hidden layer, or a single one for all."
         )
     return tuple(activation(s) for s in spec)
+
+
+def _whole(widths: Sequence[int]) -> tuple[int, ...]:
+    """The widths of a network."""
+    remedy = (
+        "does not describe a network; give at least the number of inputs and of outputs, "
+        "each 1 or more."
+    )
+    listed = isinstance(widths, Sequence | np.ndarray) and not isinstance(widths, str)
+    if not listed or not all(isinstance(n, int | np.integer) for n in widths):
+        raise TypeError(f"widths={widths!r} {remedy}")
+    if len(widths) < 2 or min(widths) < 1:
+        raise ValueError(f"widths={list(widths)} {remedy}")
+    return tuple(int(n) for n in widths)
 
 
 def _check_chain(matrices: tuple[Array, ...]) -> None:

@@ -10,3 +10,4 @@ from ._base import (
 )
 from ._exact_kinks import ExactKinks as ExactKinks
 from ._sign_switches import SignSwitches as SignSwitches
+from ._stabilised import Stabilised as Stabilised

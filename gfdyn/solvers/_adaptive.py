@@ -6,10 +6,9 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool
 
-from .._tracing import is_concrete
+from .._numbers import check_number, is_not_negative, is_positive
 from ..flows import AbstractFlow, EscapeFlow, Field, State
 from ..kinks import nonzero
 from ..nets import AbstractNet
@@ -56,9 +55,9 @@ class Adaptive(AbstractSolver):
         """Choose the method and the tolerances.
 
         Raises:
-            TypeError: if `method` is not a diffrax solver.
-            ValueError: unless rtol > 0 and atol ≥ 0 are finite; on a method without error
-                estimate.
+            TypeError: if `method` is not a diffrax solver, or another argument no number.
+            ValueError: unless rtol > 0 and atol ≥ 0 are finite, the coefficients too, and
+                `max_size` is positive; on a method without error estimate.
         """
         method = dfx.Tsit5() if method is None else method
         if not isinstance(method, dfx.AbstractSolver):
@@ -66,10 +65,15 @@ class Adaptive(AbstractSolver):
                 f"method must be a diffrax solver such as diffrax.Tsit5(), got {method!r}."
             )
         _check_method(method)
-        if is_concrete(rtol) and not 0 < rtol < np.inf:
-            raise ValueError(f"rtol={rtol} must be positive and finite, such as 1e-6.")
-        if is_concrete(atol) and not 0 <= atol < np.inf:
-            raise ValueError(f"atol={atol} must be finite and not negative, such as 1e-12.")
+        positive = "must be positive and finite"
+        check_number("rtol", rtol, is_positive, f"{positive}, such as 1e-6.")
+        remedy = "must be finite and not negative, such as 1e-12."
+        check_number("atol", atol, is_not_negative, remedy)
+        for name, value in (("pcoeff", pcoeff), ("icoeff", icoeff)):
+            remedy = "must be finite and not negative, such as 0.3."
+            check_number(name, value, is_not_negative, remedy)
+        if max_size is not None:
+            check_number("max_size", max_size, is_positive, f"{positive}, or None.")
         self.method = method
         self.rtol = rtol
         self.atol = atol
@@ -127,6 +131,17 @@ class Adaptive(AbstractSolver):
     ) -> Step:
         """One step of the method, along converged directions without stability limit."""
         velocity = flow.velocity(state.position)
+        return self.step_from(flow, state, size, velocity, solver_state)
+
+    def step_from(
+        self,
+        flow: AbstractFlow,
+        state: State,
+        size: Scalar,
+        velocity: State,
+        solver_state: "_AdaptiveState",
+    ) -> Step:
+        """One step from where the velocity is known."""
         longest_coast = self.longest_coast(flow, state, velocity, flow.velocity)
         coasting = size <= longest_coast
         field = _Coasting(flow, coasting)
@@ -164,7 +179,6 @@ class Adaptive(AbstractSolver):
         return Step(
             accepted=verdict.accepted,
             finite=verdict.finite,
-            converged=jnp.asarray(True),
             size=size,
             next_size=verdict.next_size,
             state=end,
@@ -186,7 +200,7 @@ class Adaptive(AbstractSolver):
         """The state of the step size controller before the first step."""
         unit = jnp.ones_like(dt0)
         _, sizes = self._controller.init(
-            _TERM, 0.0 * dt0, dt0, unit, dt0, None, _no_field, self._error_order
+            _TERM, 0.0 * dt0, dt0, unit, dt0, None, _no_field, self.error_order
         )
         energy = jnp.abs(flow.energy(jax.lax.stop_gradient(state.position)))
         return ControllerState(sizes, jax.lax.stop_gradient(energy))
@@ -200,8 +214,12 @@ class Adaptive(AbstractSolver):
         size: Scalar,
         controller: "ControllerState",
         defined: Bool[Array, ""] | bool = True,
+        error_order: float | Scalar | None = None,
     ) -> "Verdict":
-        """Whether a step is accepted, and the size of the next one, from its error."""
+        """Whether a step is accepted, and the size of the next one, from its error, of an
+        order that is the method's if None."""
+        if error_order is None:
+            error_order = self.error_order
         zero = jnp.zeros_like(size)
         ratio = self.error_ratio(flow, error.position, start.position, end.position)
         dissipation = self._dissipation_error(error, end, controller.energy)
@@ -210,7 +228,7 @@ class Adaptive(AbstractSolver):
         # A step into a region where the field is not defined shrinks as fast as allowed.
         ratio = jnp.where(finite & jnp.isfinite(ratio), ratio, 1e10)
         accepted, begin, stop, _, sizes, _ = self._controller.adapt_step_size(
-            zero, size, zero, zero, None, ratio, self._error_order, controller.sizes
+            zero, size, zero, zero, None, ratio, error_order, controller.sizes
         )
         next_size = stop - begin
         if self.max_size is not None:
@@ -235,7 +253,8 @@ class Adaptive(AbstractSolver):
         )
 
     @property
-    def _error_order(self) -> float:
+    def error_order(self) -> float:
+        """The order of the method's error estimate in the size of a step."""
         order = self.method.error_order(_TERM)
         if order is None:
             raise ValueError(

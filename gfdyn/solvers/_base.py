@@ -107,7 +107,6 @@ class Step(eqx.Module):
     # How it went, and how far: a step may end before the size that was asked for
     accepted: Bool[Array, ""]
     finite: Bool[Array, ""]
-    converged: Bool[Array, ""]
     size: Scalar
     next_size: Scalar
     # Where it leads, if accepted
@@ -118,6 +117,8 @@ class Step(eqx.Module):
     num_field_evaluations: Int[Array, ""]
     # None where gates are not followed
     changes: GateChanges | None = None
+    # Whether the multipliers of what slides were found to their tolerance
+    converged: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
     # Whether the regime from there on is known to be right
     verified: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
     # Whether there were places for all sites at kinks; if not, it is not accepted

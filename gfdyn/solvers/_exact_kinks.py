@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._numbers import check_count
 from ..flows import AbstractFlow, State
 from ..kinks import (
     GateState,
@@ -33,9 +34,12 @@ from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive, ControllerState, Verdict
 from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Scalar, Step
+from ._legs import after_leg, before_leg, leg_of
 from ._located import to_first_event
-from ._runge_kutta import FixedGates, explicit_step
+from ._runge_kutta import FixedGates
 from ._span import Allowance, Outcome, Span, kinked_path
+from ._stabilised import Stabilised
+from ._stiffness import Stiffness, not_stiff
 
 
 # A gate whose jump over the step is below this part of the tolerance on ‖θ‖ stays live,
@@ -72,7 +76,7 @@ class ExactKinks(AbstractSolver):
     one and the same unit alone, above it, as long as they do.
 
     A gate whose jump is far below the tolerance follows the sign of $z$. Linear networks
-    have no kinks: there it is `Adaptive`.
+    have no kinks: there it is `Stabilised`, with Tsit5, or `Adaptive`, with other methods.
 
     Derivatives through it, forward and reverse, are those of the flow, with its jump at
     each crossing and capture (the saltation matrix).
@@ -117,10 +121,9 @@ class ExactKinks(AbstractSolver):
             ValueError: as `Adaptive`, on a method that is not explicit, and on less than
                 one place.
         """
-        if places is not None and places < 1:
-            raise ValueError(
-                f"places={places} must be 1 or more sites, or None to go by the network."
-            )
+        if places is not None:
+            remedy = "must be 1 or more sites, or None to go by the network."
+            check_count("places", places, 1, remedy)
         self.steps = Adaptive(method, rtol, atol)
         if not isinstance(self.steps.method, dfx.AbstractERK):
             raise ValueError(
@@ -163,7 +166,7 @@ class ExactKinks(AbstractSolver):
     ) -> tuple[Any, Scalar]:
         """The gates as they are at the start, none frozen."""
         if not flow.point(state.position).has_kinks:
-            return self.steps.init(flow, state, dt0)
+            return self._where_smooth.init(flow, state, dt0)
         gates = live_gates(flow, state.position)
         x = flow.problem.data.x
         lines = lines_of(flow.point(state.position), x)
@@ -176,6 +179,7 @@ class ExactKinks(AbstractSolver):
             dt0 = self.steps.first_size(flow, state, first.velocity)
         dt0 = jax.lax.stop_gradient(dt0)
         controller = self.steps.start_controller(flow, state, dt0)
+        tsit5 = isinstance(self.steps.method, dfx.Tsit5)
         start = _KinkState(
             controller,
             gates,
@@ -187,8 +191,16 @@ class ExactKinks(AbstractSolver):
             decided=none,
             undecided=none,
             stranded=none,
+            stiffness=not_stiff(state.position, dt0) if tsit5 else None,
         )
         return start, dt0
+
+    @property
+    def _where_smooth(self) -> Adaptive | Stabilised:
+        """The solver of networks without kinks."""
+        if not isinstance(self.steps.method, dfx.Tsit5):
+            return self.steps
+        return Stabilised(self.steps.rtol, self.steps.atol).with_scan_kind(self.loop_kind)
 
     def follows_kinks(self, net: AbstractNet) -> bool:
         """Whether the network has kinks."""
@@ -225,7 +237,7 @@ class ExactKinks(AbstractSolver):
         """A step under fixed gates, and what the kinks that it meets make of it."""
         net = flow.point(state.position)
         if not net.has_kinks:
-            return self.steps.step(flow, state, size, solver_state)
+            return self._where_smooth.step(flow, state, size, solver_state)
         before: _KinkState = solver_state
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
         jumps = self._jumps(flow, state.position, horizon, before)
@@ -234,13 +246,14 @@ class ExactKinks(AbstractSolver):
         small = _is_small(gates)
         verifying = self._verifies(flow, gates)
         places = places_among(_num_sites(gates), self.places)
-        allowance = self._allowance(flow, net, size, small, before)
 
         def around(position: Any) -> State:
             nu, exactly = before.motion.nu, jnp.zeros_like(size)
             near = motion(flow, position, gates, held, nu, exactly, solving=False)
             return near.velocity
 
+        stiffness, size, cost = before_leg(before.stiffness, around, state.position, size)
+        allowance = self._allowance(flow, net, size, small, before)
         longest = self.steps.longest_coast(flow, state, before.motion.velocity, around)
         coasting = (size <= longest) & ~any_of(gates.sliding)
         field = FixedGates(
@@ -253,9 +266,18 @@ class ExactKinks(AbstractSolver):
             allowance.gradient,
             slots_of(gates.sliding, places) if verifying else None,
         )
-        method: Any = self.steps.method
-        leg = explicit_step(method, field, state, before.motion, size)
-        verdict = self.steps.judge(flow, leg.error, state, leg.end, size, before.controller)
+        leg, error_order = leg_of(
+            self.steps, field, state, before.motion, size, stiffness, self.loop_kind
+        )
+        verdict = self.steps.judge(
+            flow,
+            leg.error,
+            state,
+            leg.end,
+            size,
+            before.controller,
+            error_order=error_order,
+        )
         span = Span(
             flow,
             gates,
@@ -281,6 +303,9 @@ class ExactKinks(AbstractSolver):
         next_size = jnp.minimum(verdict.next_size, size * outcome.factor)
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
         accepted = verdict.accepted & outcome.accepted
+        stiffness, next_size = after_leg(
+            stiffness, leg, size, accepted, outcome.size, next_size
+        )
         return Step(
             accepted=accepted,
             finite=verdict.finite,
@@ -291,8 +316,9 @@ class ExactKinks(AbstractSolver):
             next_size=jax.lax.stop_gradient(next_size),
             state=outcome.state,
             interpolation=kinked_path(leg, outcome),
-            solver_state=_after(before, gates, verdict, outcome, size, horizon),
-            num_field_evaluations=jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
+            solver_state=_after(before, gates, verdict, outcome, size, horizon, stiffness),
+            num_field_evaluations=cost
+            + jnp.round(leg.cost + outcome.cost).astype(jnp.int32),
             changes=GateChanges(
                 before.gates.sliding, gates, outcome.gates, outcome.since, outcome.others
             ),
@@ -390,6 +416,8 @@ class _KinkState(eqx.Module):
     undecided: Mask
     # The sites left beyond their kinks
     stranded: Mask
+    # None for methods other than Tsit5
+    stiffness: Stiffness | None
 
 
 def _after(
@@ -399,6 +427,7 @@ def _after(
     outcome: Outcome,
     size: Scalar,
     horizon: Scalar,
+    stiffness: Stiffness | None,
 ) -> _KinkState:
     """The solver's state after an attempt."""
 
@@ -444,6 +473,7 @@ def _after(
         decided=through_instant(outcome.crossed, before.decided),
         undecided=through_instant(again, before.undecided),
         stranded=stranded,
+        stiffness=stiffness,
     )
 
 

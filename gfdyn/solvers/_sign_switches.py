@@ -149,7 +149,6 @@ class SignSwitches(AbstractSolver):
         return Step(
             accepted=trial.accepted,
             finite=trial.finite,
-            converged=jnp.asarray(True),
             size=fraction * size,
             next_size=jnp.minimum(
                 jnp.where(switches, size, trial.next_size), _longest(position)

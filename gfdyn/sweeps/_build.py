@@ -14,6 +14,7 @@ from .. import data, losses
 from .._problem import Problem
 from ..data import Dataset
 from ..nets import MLP, scaled_to_norm
+from ._memory import check_memory, num_parameters
 from ._settings import NUM_SAMPLES, DataName, Point, ProblemSettings
 
 
@@ -49,7 +50,11 @@ def load_dataset(
     path: str | os.PathLike | None = None,
     teacher: tuple[int, ...] = ProblemSettings.teacher,
 ) -> Dataset:
-    """The data set of this name; with its default number of samples if that is None."""
+    """The data set of this name; with its default number of samples if that is None.
+
+    Raises:
+        ValueError: on more samples than the memory of this machine holds.
+    """
     key = _key(seed, _DATA)
     drawn = key if samples else None
     if name == "digits":
@@ -58,14 +63,21 @@ def load_dataset(
         assert path is not None
         return data.mnist(path, samples, key=drawn, dtype=dtype)
     number = NUM_SAMPLES[name] if samples is None else samples
+    check_memory("samples", number, number * (2 if name == "circle" else teacher[0]))
     if name == "circle":
         return data.circle(number, dtype=dtype)
     return data.teacher(number, teacher, key=key, dtype=dtype)
 
 
 def make_net(point: Point, dtype: str) -> MLP:
-    """The network that a point's settings describe, at its initial norm."""
+    """The network that a point's settings describe, at its initial norm.
+
+    Raises:
+        ValueError: on one that the memory of this machine does not hold.
+    """
     net, (first, last) = point.net, point.problem.ends
+    numbers = num_parameters(first, net.width, net.depth, last)
+    check_memory("net", net, numbers)
     widths = (first, *[net.width] * (net.depth - 1), last)
     scale = jnp.asarray(net.init_scale, dtype)
     return _jitted_net(widths, net.activation, jr.key(net.seed), scale, dtype)

@@ -124,6 +124,12 @@ class SweepFolder:
     def __init__(self, out: str | os.PathLike):
         self.store = Store(out)
         self.spec = read_spec(self.store.spec)
+        # A sweep that runs writes down how many lanes it has chosen.
+        if self.spec.engine.lanes is None:
+            raise ValueError(
+                f"{self.store.spec}: lacks engine.lanes, so that no sweep has run here; "
+                f"run it with gfdyn sweep {self.store.spec} --out {self.store.path}."
+            )
         self.places = make_plan(self.spec).places
         self.names = short_names(list(self.spec.axes))
         self.dims = [self.names[dim[0]] for dim in self.spec.dims]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from .._atomic import replace_atomically
+from .._netcdf import write_netcdf
 from ._collect import collect, status
 from ._page import report
 from ._run import run
@@ -105,9 +105,12 @@ def run_sweep(command: Sweep) -> int:
     if isinstance(action, SweepStatus):
         print(status(action.out))
         return 0
+    import xarray as xr
+
     found = collect(action.out)
     file = action.file or action.out / "collected.nc"
-    replace_atomically(file, lambda path: found.to_netcdf(path, engine="h5netcdf"))
+    nodes = {"/": found} if isinstance(found, xr.Dataset) else found.to_dict()
+    write_netcdf(file, nodes)
     print(f"{file}\n{found}")
     return 0
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from .. import diagnostics
 from .._results import SUCCESSES, name_of, reason_of
+from .._room import make_room
 from .._trajectory import Trajectory
 from . import _descent_runs, _flow_runs
 from ._lanes import each_lane, stack, unstack
 from ._plan import PointBatch
-from ._programs import make_room
 from ._settings import DescentSettings, Recipe
 from ._store import Store
 

@@ -64,9 +64,10 @@ def report(out: str | os.PathLike, file: str | os.PathLike | None = None) -> Pat
 def _embedded(value: Any) -> str:
     """JSON for a script in a page: none of its letters means anything in HTML, and none
     ends a line of JavaScript."""
-    # All but ASCII is escaped already, and these three are in texts alone.
-    text = json.dumps(value, allow_nan=False)
-    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    # Half of a surrogate pair is no letter, and a browser may end at one.
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _table(folder: SweepFolder) -> dict[str, Any]:

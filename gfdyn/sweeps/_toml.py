@@ -49,6 +49,8 @@ def read_spec(path: str | os.PathLike) -> Spec:
         return parse_spec(path.read_text("utf-8"), path.suffix == ".json")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{path}: tables or lists are nested too deeply.") from error
 
 
 def parse_spec(text: str, is_json: bool = False) -> Spec:

@@ -4,18 +4,26 @@ from one that has imported all, and in which JAX has not begun.
 
 import asyncio
 import contextlib
+import ctypes
+import functools
 import multiprocessing
 import os
+import resource
+import secrets
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import jax
+
+import gfdyn as gf
 from gfdyn import sweeps
-from gfdyn._atomic import replace_atomically
+from gfdyn._atomic import _machine, replace_atomically
 from gfdyn.sweeps import _worker
 from gfdyn.sweeps._compute import PointOutcome
 from gfdyn.sweeps._plan import PointBatch
@@ -76,11 +84,46 @@ def wait_for(condition: Callable[[], object]) -> bool:
     return bool(holds)
 
 
+def temporary_of(process: BaseProcess, name: str) -> str:
+    """The name of the temporary file that a process would write in the place of another."""
+    token = f"{_machine()}-{process.pid}.{secrets.token_hex(8)}"
+    return f".{name}.{token}"
+
+
+@functools.cache
+def can_mount() -> bool:
+    """Whether this system lets a process have a file system of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = start(_mount, Path(folder), "size=4k")
+        return ends(process) and process.exitcode == 0
+
+
+def nothing() -> None:
+    """End at once."""
+
+
 def sweep(spec: sweeps.Spec, out: str | Path, folder: Path, mix: bool = False) -> None:
     """Run a sweep from a folder; what it says goes to said.txt there."""
     _settle(folder, "said.txt")
     _worker.configure(Store(out).cache, x64=True)
     sweeps.run(spec, out, progress=False, mix_versions=mix)
+
+
+def limited_sweep(
+    spec: sweeps.Spec,
+    out: Path,
+    folder: Path,
+    longest: int | None,
+    user: int | None = None,
+) -> None:
+    """Run a sweep that may write files of so many bytes, as a user."""
+    _settle(folder, "said.txt")
+    _worker.configure(Store(out).cache, x64=True)
+    if longest is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (longest, longest))
+    if user is not None:
+        os.setuid(user)
+    sweeps.run(spec, out, progress=False)
 
 
 def scheduler(folder: Path) -> None:
@@ -123,6 +166,82 @@ def nurse(address: str, folder: Path, megabytes: int) -> None:
     _settle(folder, "cluster.txt")
 
     _serve(Nanny, address, folder, memory_limit=f"{megabytes}MB")
+
+
+def save_in_turn(folder: Path, times: int) -> None:
+    """Save the trajectories of first.nc and second.nc there to run.nc, in turn."""
+    _settle(folder, "said.txt")
+    both = [gf.load(folder / name) for name in ("first.nc", "second.nc")]
+    for i in range(times):
+        both[i % 2].save(folder / "run.nc")
+
+
+def save_where_it_is_full(folder: Path, disk: Path, kilobytes: int, mount: bool) -> None:
+    """Save the trajectory of second.nc to run.nc on a disk of its own that is full after
+    so much, or where files may not be larger; what it says goes to said.txt."""
+    _settle(folder, "said.txt")
+    trajectory = gf.load("second.nc")
+    older = (folder / "first.nc").read_bytes()
+    if mount:
+        _mount(disk, f"size={len(older) // 1024 + 1 + kilobytes}k")
+        (disk / "run.nc").write_bytes(older)
+    else:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * kilobytes, 1024 * kilobytes))
+    _try(trajectory, disk / "run.nc")
+    sys.stdout.flush()
+    left = sorted(entry.name for entry in disk.iterdir())
+    whole = (disk / "run.nc").read_bytes() == older
+    print("left", left, "older" if whole else "newer")
+
+
+def save_where_it_may_not(folder: Path, kind: str) -> None:
+    """Save the trajectory of second.nc to run.nc in a folder that is read-only, by its
+    rights or by its disk; what it says goes to said.txt."""
+    _settle(folder, "said.txt")
+    trajectory = gf.load("second.nc")
+    place = folder / "closed"
+    if kind == "disk":
+        _mount(place, "ro")
+    elif os.getuid() == 0:
+        os.setuid(65534)
+    _try(trajectory, place / "run.nc")
+
+
+def solve_in_shapes(folder: Path, shapes: int) -> None:
+    """Solve networks of as many widths; the risks that they end with go to risks.txt."""
+    _settle(folder, "said.txt")
+    problem = gf.Problem(gf.data.xor(), gf.losses.squared)
+    solver, risks = gf.solvers.Adaptive(rtol=1e-3), []
+    for width in range(1, shapes + 1):
+        net = gf.nets.MLP([2, width, 1], key=jax.random.key(0), scale=0.1)
+        traj = gf.solve(gf.GradientFlow(problem), net, t1=0.1, ts=[0.1], solver=solver)
+        risks.append(float(traj.final_risk))
+    (folder / "risks.txt").write_text("\n".join(map(str, risks)))
+
+
+def _try(trajectory: gf.Trajectory, path: Path) -> None:
+    """Save it, and print what is said if that fails."""
+    try:
+        trajectory.save(path)
+        print("saved")
+    except OSError as error:
+        print(f"OSError {error.errno} {error}")
+
+
+def _mount(place: Path, options: str) -> None:
+    """Mount a small file system that this process alone sees."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    root = os.getuid() == 0
+    new_mounts, new_users = 0x00020000, 0x10000000
+    if libc.unshare(new_mounts if root else new_mounts | new_users):
+        raise OSError(ctypes.get_errno(), "unshare")
+    read_only = 1 if options == "ro" else 0
+    given = None if read_only else options.encode()
+    if libc.mount(b"none", b"/", None, 0x44000, None) or libc.mount(
+        b"tmpfs", str(place).encode(), b"tmpfs", read_only, given
+    ):
+        raise OSError(ctypes.get_errno(), "mount")
 
 
 def _serve(kind: Callable[..., Any], address: str, folder: Path, **habits: Any) -> None:

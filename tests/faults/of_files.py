@@ -11,6 +11,7 @@ import h5py
 import jax
 import numpy as np
 import xarray as xr
+from edits import edited
 from table import Outcome, Row
 
 import gfdyn as gf
@@ -22,7 +23,7 @@ def saved() -> tuple[gf.Trajectory, bytes]:
     data = gf.data.teacher(6, [2, 2, 1], key=jax.random.key(0))
     flow = gf.GradientFlow(gf.Problem(data, gf.losses.squared))
     net = gf.nets.MLP([2, 3, 1], key=jax.random.key(1), scale=0.5)
-    traj = gf.solve(flow, net, t1=1.0, ts=np.linspace(0.0, 1.0, 5))
+    traj = gf.solve(flow, net, t1=1.0, ts=[0.0, 0.25, 0.5, 0.75, 1.0], kinks=20)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.nc"
         traj.save(file)
@@ -88,6 +89,14 @@ def symlinked(random: np.random.Generator, folder: Path) -> Outcome:
     return loaded(link)
 
 
+def forged(random: np.random.Generator, folder: Path) -> Outcome:
+    """Its metadata were edited, and its checksum computed anew."""
+    file = folder / "run.nc"
+    file.write_bytes(saved()[1])
+    edited(random, file)
+    return loaded(file)
+
+
 _LOADS_OR_SAYS = "the trajectory that was saved, or a sentence that names the file"
 
 ROWS: tuple[Row, ...] = (
@@ -100,6 +109,14 @@ ROWS: tuple[Row, ...] = (
         foreign,
         trials=100,
         sample=5,
+    ),
+    Row(
+        "files",
+        "metadata edited, checksum computed anew",
+        "a sentence that names the file and the field",
+        forged,
+        trials=400,
+        sample=20,
     ),
     Row("files", "a symbolic link", _LOADS_OR_SAYS, symlinked, trials=30, sample=3),
 )

@@ -15,6 +15,7 @@ class Outcome(enum.Enum):
 
     HARMLESS = "as without the fault"
     NAMED = "named"
+    UNRESOLVED = "not resolved"
     SILENT = "wrong without a word"
     LOST = "work lost"
     HANG = "no end in its time"
@@ -23,30 +24,36 @@ class Outcome(enum.Enum):
     @property
     def is_good(self) -> bool:
         """Whether nothing was silent, lost, hanging or left to the user to make out."""
-        return self in (Outcome.HARMLESS, Outcome.NAMED)
+        return self in (Outcome.HARMLESS, Outcome.NAMED, Outcome.UNRESOLVED)
+
+
+# Does a fault once: `attempt(random, folder)`, with numbers of its own and an empty folder
+# of its own.
+Attempt = Callable[[np.random.Generator, Path], Outcome]
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A fault of one part of gfdyn (files or engines).
+    """A fault of one part of gfdyn (solver, files, engines or command).
 
-    `attempt(random, folder)` does it once, with numbers of its own and an empty folder of
-    its own; `trials` times in `make faults`, `sample` times in `make test`.
+    It is attempted `trials` times in `make faults`, `sample` times in `make test`; of
+    several attempts, which are faults of one kind, one after the other.
     """
 
     part: str
     fault: str
     expected: str
-    attempt: Callable[[np.random.Generator, Path], Outcome]
+    attempt: Attempt | tuple[Attempt, ...]
     trials: int
     sample: int = 1
 
     def outcomes(self, trials: int) -> Iterator[Outcome]:
         """What comes of the first trials; trial i is the same in every run."""
+        several = self.attempt if isinstance(self.attempt, tuple) else (self.attempt,)
         for i in range(trials):
             random = np.random.default_rng([zlib.crc32(self.fault.encode()), i])
             with tempfile.TemporaryDirectory() as folder:
-                yield self.attempt(random, Path(folder))
+                yield several[i % len(several)](random, Path(folder))
 
 
 GOOD = frozenset(outcome.value for outcome in Outcome if outcome.is_good)

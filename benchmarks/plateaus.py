@@ -1,0 +1,178 @@
+"""Field evaluations along plateaus: a method that is stabilised, and one that is not.
+
+Networks of some 1e5 parameters (linear, tanh, ReLU) are brought to a plateau of a teacher
+whose directions differ in strength, and followed along it: by Tsit5 and a Chebyshev method
+in turn (`Stabilised`, `ExactKinks`), and by an explicit pair alone (`Adaptive`, and
+`ExactKinks` with Dopri5, which has as many stages as Tsit5, and its stability). The error
+is the distance of the end to a run at a tight tolerance. A last case is a short flow of no
+stiffness.
+
+    python benchmarks/plateaus.py [--smoke]
+
+writes `plateaus.json`, with the machine and the versions. `saved` is how many times more
+evaluations the plain method takes for the error that the stabilised one has, by the line
+through its runs, or the least of them where all are more accurate.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from _descents import flat
+from _report import write_report
+
+import gfdyn as gf
+
+
+PACKAGES = ("jax", "diffrax", "equinox", "numpy")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Attributes:
+        width: of the hidden layers.
+        samples: of the teacher.
+        rtols: tolerances of both methods.
+        reference: that of the run that is taken for the truth.
+        arrive: when the plateau begins.
+        t1: when it is left off.
+        max_steps: of a run.
+        out: where the report goes.
+        smoke: a trial, of small size.
+    """
+
+    width: int = 300
+    samples: int = 40
+    rtols: tuple[float, ...] = (1e-4, 1e-5, 1e-6, 1e-7)
+    reference: float = 1e-9
+    arrive: float = 10.0
+    t1: float = 200.0
+    max_steps: int = 50_000
+    out: Path = Path(__file__).parent
+    smoke: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """A flow from where it is on a plateau, for so long."""
+
+    name: str
+    flow: gf.GradientFlow
+    net: gf.nets.AbstractNet
+    duration: float
+    stabilised: Any
+    plain: Any
+
+
+def cases(settings: Settings) -> Iterator[Case]:
+    """Each network on its plateau, and a linear one in its escape."""
+    flow = gf.GradientFlow(teacher(settings.samples))
+    widths = [20, settings.width, settings.width, 5]
+    key = jax.random.key(0)
+    tanh = eqx.nn.MLP(
+        20, 5, settings.width, 2, jnp.tanh, key=key, dtype=jnp.zeros(()).dtype
+    )
+    small = 0.5
+    linear = gf.nets.MLP(widths, key=key, activation="identity", scale=small)
+    smooth = gf.solvers.Stabilised, gf.solvers.Adaptive
+
+    def exact(rtol: float) -> gf.solvers.ExactKinks:
+        return gf.solvers.ExactKinks(rtol=rtol, method=dfx.Dopri5())
+
+    for name, net, kinds in (
+        ("linear", linear, smooth),
+        ("tanh", gf.nets.wrap(tanh), smooth),
+        ("relu", gf.nets.MLP(widths, key=key, scale=small), (gf.solvers.ExactKinks, exact)),
+    ):
+        start = gf.solve(flow, net, ts=[settings.arrive], solver=kinds[0](rtol=1e-6)).final
+        yield Case(name, flow, start, settings.t1 - settings.arrive, *kinds)
+    yield Case("linear, not stiff", flow, linear, 1.0, *smooth)
+
+
+def teacher(samples: int) -> gf.Problem:
+    """A linear teacher whose directions have strengths 3, 0.3, 0.03."""
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.normal(size=(n, 3)))[0] for n in (5, 20))
+    x = rng.normal(size=(samples, 20))
+    y = x @ right @ np.diag([3.0, 0.3, 0.03]) @ left.T
+    return gf.Problem(gf.Dataset(x, y), gf.losses.squared)
+
+
+def run(case: Case, solver: Any, settings: Settings) -> tuple[np.ndarray, dict[str, Any]]:
+    """The end, and what it took; seconds without compilation."""
+
+    def solve() -> gf.Trajectory:
+        return gf.solve(
+            case.flow,
+            case.net,
+            ts=[case.duration],
+            solver=solver,
+            max_steps=settings.max_steps,
+            throw=False,
+        )
+
+    solve()
+    begin = time.perf_counter()
+    traj = jax.block_until_ready(solve())
+    seconds = time.perf_counter() - begin
+    numbers = traj.stats
+    row = {
+        "evaluations": int(numbers["num_field_evaluations"]),
+        "steps": int(numbers["num_steps"] + numbers["num_rejected"]),
+        "events": int(numbers["num_crossings"] + numbers["num_slides"]),
+        "energy_residual": float(traj.certificate.energy_residual),
+        "finished": bool(traj.result == gf.RESULTS.successful),
+        "seconds": seconds,
+    }
+    return flat(traj.final_direction), row
+
+
+def of_case(case: Case, settings: Settings) -> dict[str, Any]:
+    """All runs of a case, and what is saved at each tolerance."""
+    truth, _ = run(case, case.plain(rtol=settings.reference), settings)
+    rows: dict[str, list[dict[str, Any]]] = {"stabilised": [], "plain": []}
+    for name, found in rows.items():
+        for rtol in settings.rtols:
+            end, row = run(case, getattr(case, name)(rtol=rtol), settings)
+            error = float(np.linalg.norm(end - truth) / np.linalg.norm(truth))
+            found.append({"rtol": rtol, "error": error, **row})
+            print(case.name, name, found[-1], flush=True)
+    errors, costs = (
+        np.log([row[key] for row in reversed(rows["plain"])])
+        for key in ("error", "evaluations")
+    )
+    # In the order of their errors, between which the cost is a line
+    order = np.argsort(errors)
+    saved = [
+        float(
+            np.exp(np.interp(np.log(row["error"]), errors[order], costs[order]))
+            / row["evaluations"]
+        )
+        for row in rows["stabilised"]
+    ]
+    return {"case": case.name, "saved": saved, **rows}
+
+
+def main(settings: Settings) -> None:
+    """Run all cases and write the report."""
+    if settings.smoke:
+        settings = Settings(
+            width=6, samples=8, rtols=(1e-6, 1e-7), t1=60.0, out=settings.out, smoke=True
+        )
+    jax.config.update("jax_enable_x64", True)
+    rows = [of_case(case, settings) for case in cases(settings)]
+    write_report(settings.out / "plateaus.json", PACKAGES, rows=rows)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))

@@ -1,0 +1,57 @@
+"""Numbers that users give, refused at once where their values are known."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ._tracing import is_concrete
+
+
+def check_number(
+    name: str, value: Any, holds: Callable[[float], bool], remedy: str
+) -> None:
+    """Raise unless it is one real number for which the condition holds, or is traced.
+
+    Raises:
+        TypeError: if it is no number, naming it.
+        ValueError: if the condition does not hold, or there are several numbers.
+    """
+    if not is_concrete(value):
+        return
+    if isinstance(value, str) or np.asarray(value).dtype.kind not in "iuf":
+        raise TypeError(f"{name}={value!r} is no number; it {remedy}")
+    number = np.asarray(value)
+    if number.ndim:
+        raise ValueError(f"{name} has shape {number.shape}; it {remedy}")
+    if not holds(float(number)):
+        raise ValueError(f"{name}={value} {remedy}")
+
+
+def check_count(name: str, value: Any, least: int, remedy: str) -> None:
+    """Raise unless it is a whole number, and no less than the least.
+
+    Raises:
+        TypeError: if it is no whole number, naming it.
+        ValueError: if it is less.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name}={value!r} is no whole number; it {remedy}")
+    if value < least:
+        raise ValueError(f"{name}={value} {remedy}")
+
+
+def is_positive(number: float) -> bool:
+    """Whether it is positive and finite."""
+    return 0 < number < math.inf
+
+
+def is_not_negative(number: float) -> bool:
+    """Whether it is 0 or positive, and finite."""
+    return 0 <= number < math.inf
+
+
+def is_fraction(number: float) -> bool:
+    """Whether it is 0 or more, and less than 1."""
+    return 0 <= number < 1

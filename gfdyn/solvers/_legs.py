@@ -1,0 +1,119 @@
+"""A step under fixed gates, by Tsit5 or, where stability limits its steps, by Chebyshev.
+
+Methods other than Tsit5 are left to themselves: of them there is no `Stiffness`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ..flows import State
+from ..kinks import Motion, per_layer
+from ._adaptive import Adaptive
+from ._base import Scalar
+from ._chebyshev import ERROR_ORDER, Count, chebyshev_step, error_of
+from ._dense_output import of_ends, of_tsit5
+from ._runge_kutta import FixedGates, Leg, explicit_step
+from ._stiffness import Stiffness
+
+
+# How much longer a Chebyshev step may be than the last one went
+_MOST_GROWTH = 4.0
+
+
+def before_leg(
+    stiffness: Stiffness | None,
+    velocity: Callable[[Any], State],
+    position: Any,
+    size: Scalar,
+) -> tuple[Stiffness | None, Scalar, Count]:
+    """What is known of stiffness, the size of which a step may be, and in how many field
+    evaluations that was found."""
+    if stiffness is None:
+        return None, size, jnp.asarray(0, jnp.int32)
+    stiffness, cost = stiffness.up_to_date(velocity, position)
+    return stiffness, stiffness.within_stability(size), cost
+
+
+def leg_of(
+    steps: Adaptive,
+    field: FixedGates,
+    start: State,
+    first: Motion,
+    size: Scalar,
+    stiffness: Stiffness | None,
+    loop_kind: str,
+) -> tuple[Leg, float | Scalar]:
+    """The step, and the order of its error estimate."""
+    method: Any = steps.method
+    if stiffness is None:
+        return explicit_step(method, field, start, first, size), steps.error_order
+
+    def by_tsit5() -> tuple[Leg, Scalar]:
+        leg = explicit_step(method, field, start, first, size)
+        output = of_tsit5(leg.interpolation, start, size)
+        leg = eqx.tree_at(lambda s: s.interpolation, leg, output)
+        return leg, jnp.full_like(size, steps.error_order)
+
+    def by_chebyshev() -> tuple[Leg, Scalar]:
+        leg = _stabilised(field, start, first, size, stiffness.stages(size), loop_kind)
+        return leg, jnp.full_like(size, ERROR_ORDER)
+
+    return jax.lax.cond(stiffness.stiff, by_chebyshev, by_tsit5)
+
+
+def after_leg(
+    stiffness: Stiffness | None,
+    leg: Leg,
+    size: Scalar,
+    accepted: Bool[Array, ""],
+    went: Scalar,
+    next_size: Scalar,
+) -> tuple[Stiffness | None, Scalar]:
+    """Which method takes the next step, and the size of that, after a step of which it went
+    so far.
+
+    A Chebyshev step grows in cost with its length, of which an event may leave a part: it
+    is at most four times as long as the last one went.
+    """
+    if stiffness is None:
+        return None, next_size
+    went = jnp.where(accepted, went, 0.0)
+    explicit: Any = leg.interpolation.explicit
+    farthest = jnp.maximum(_MOST_GROWTH * went, stiffness.shortest)
+    limited = stiffness.stiff & accepted
+    next_size = jnp.where(limited, jnp.minimum(next_size, farthest), next_size)
+    after = jax.lax.cond(
+        stiffness.stiff,
+        lambda: stiffness.after_chebyshev(accepted, next_size),
+        lambda: stiffness.after_tsit5(explicit.k.position, size, accepted, went),
+    )
+    return after, next_size
+
+
+def _stabilised(
+    field: FixedGates, start: State, first: Motion, size: Scalar, stages: Count, kind: str
+) -> Leg:
+    """A Chebyshev step of so many stages from a state where the motion is known."""
+
+    def motion_at(position: Any, elapsed: Scalar) -> Motion:
+        guess = per_layer(lambda n, rate: n + elapsed * rate, first.nu, field.nu_rate)
+        return field.motion(position, guess)
+
+    def velocity(position: Any, elapsed: Scalar) -> State:
+        return motion_at(position, elapsed).velocity
+
+    end = chebyshev_step(velocity, start, first.velocity, size, stages, kind)
+    last = motion_at(end.position, size)
+    velocities = (first.velocity, last.velocity)
+    return Leg(
+        end,
+        error_of(start, end, *velocities, size),
+        of_ends(start, end, *velocities, size),
+        last,
+        stages.astype(size.dtype),
+    )
