@@ -56,8 +56,8 @@ MEASURED := $(notdir $(patsubst %/,%,$(wildcard docs/measured/*/)))
 .PHONY: measured
 measured: .venv/installed
 	for name in $(MEASURED); do \
-	  $(BIN)/python experiments/$$name.py --out docs/measured/$$name || exit 1; done
-	git rev-parse --short HEAD > docs/measured/commit.txt
+	  $(BIN)/python experiments/$$name.py --out docs/measured/$$name || exit 1; \
+	  git rev-parse --short HEAD > docs/measured/$$name/commit.txt; done
 
 benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/work_precision.py

@@ -51,7 +51,7 @@ def claims(name: str) -> str:
     ]
     for row, claim in zip(rows, measured["claims"], strict=True):
         row[0] = _cell_text(f"{row[0]} ({claim['source']})")
-    commit = (MEASURED / "commit.txt").read_text("utf-8").strip()
+    commit = (MEASURED / name / "commit.txt").read_text("utf-8").strip()
     packages = [f"{package} {each}" for package, each in measured["versions"].items()]
     run = (
         f"*`experiments/{name}.py`, {measured['seconds']:.0f} s on {measured['machine']}; "
