@@ -9,6 +9,7 @@ from equations import Equations
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from names import public_names
+from see_also import with_see_also
 from tables import filled
 
 
@@ -49,10 +50,12 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **unused: Any) -> str:
-    """Tables are drawn from the files of measurements; sessions are shown as such."""
+def on_page_markdown(markdown: str, page: Any, **unused: Any) -> str:
+    """Tables are drawn from the files of measurements; sessions are shown as such; names of
+    the API are followed by what to see beside them."""
     del unused
-    return _TYPED.sub("```pycon\n", filled(markdown))
+    text = with_see_also(filled(markdown), page.file.src_uri)
+    return _TYPED.sub("```pycon\n", text)
 
 
 def on_page_content(html: str, page: Any, **unused: Any) -> str:
