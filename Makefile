@@ -59,6 +59,11 @@ measured: .venv/installed
 	  $(BIN)/python experiments/$$name.py --out docs/measured/$$name || exit 1; \
 	  git rev-parse --short HEAD > docs/measured/$$name/commit.txt; done
 
+# Notebooks, stored with what they print and draw
+.PHONY: notebooks
+notebooks: .venv/installed-test
+	$(BIN)/python notebooks/run.py
+
 benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/work_precision.py
 	$(BIN)/python benchmarks/digits.py

@@ -29,7 +29,7 @@ def entries(see_also: Any) -> dict[str, str]:
 
 
 def test_each_public_name_has_an_example(see_also):
-    """The example calls it by its name; a name that two rooms share stands in one of them."""
+    """The example has its name; a name that two rooms share stands in one of them."""
     examples = entries(see_also)
     names = import_module("names").public_names()
     shared = {name for name in names["gfdyn"] if f"gfdyn.{name}" not in examples}

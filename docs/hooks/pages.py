@@ -41,6 +41,9 @@ def on_files(files: Files, config: Any) -> Files:
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         page = File.generated(config, f"notebooks/{path.stem}.md", content=page_of(path))
         files.append(page)
+        # Beside its page, to be saved
+        name = f"notebooks/{path.name}"
+        files.append(File.generated(config, name, abs_src_path=str(path)))
     image = ROOT / "benchmarks" / "work_precision.png"
     files.append(
         File.generated(config, f"benchmarks/{image.name}", abs_src_path=str(image))

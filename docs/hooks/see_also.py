@@ -49,7 +49,8 @@ def with_see_also(markdown: str, page: str) -> str:
 def guides() -> tuple[tuple[str, str, str], ...]:
     """Path, title and code of each page that is neither of the API nor of a paper."""
     found = []
-    for path in sorted((*DOCS.glob("*.md"), *DOCS.glob("howto/*.md"))):
+    first = [DOCS / "start.md", *sorted(DOCS.glob("howto/*.md"))]
+    for path in dict.fromkeys((*first, *sorted(DOCS.glob("*.md")))):
         text = path.read_text("utf-8")
         title = re.search(r"^# (.+)$", text, re.MULTILINE)
         if title and path.name != "index.md":
@@ -59,7 +60,7 @@ def guides() -> tuple[tuple[str, str, str], ...]:
 
 
 def _used(path: str) -> str:
-    """A pattern of a name as it is typed: `gf.nets.MLP`, of flows and data `gf.Dataset` too."""
+    """A pattern of a name as it is typed: `gf.nets.MLP`; `gf.Dataset` and the like too."""
     _, *rooms, name = path.split(".")
     short = rooms in (["flows"], ["data"], ["plotting"])
     room = "".join(rf"{room}\." for room in rooms)
