@@ -10,8 +10,8 @@ def page_of(path: Path) -> str:
     cells = json.loads(path.read_text("utf-8"))["cells"]
     title, *parts = [_part(cell) for cell in cells]
     source = (
-        f"This page is the notebook [{path.name}]({path.name}), as `make notebooks` has run "
-        "it: save the file, and open it in Jupyter. `make test` runs it again."
+        f"This page is the notebook [{path.name}]({path.name}), as `make notebooks` has "
+        "run it: save the file, and open it in Jupyter. `make test` runs it again."
     )
     return "\n\n".join([title, source, *parts]) + "\n"
 
