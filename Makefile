@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: run test lint types tests faults experiments benchmark format clean
+.PHONY: run test lint types tests docs faults experiments benchmark format clean
 
 run: .venv/installed
 	$(BIN)/gfdyn escape --out results
@@ -31,6 +31,10 @@ tests: .venv/installed-test
 	XLA_FLAGS="$$flags" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null || flags="$(PLAIN)"; \
 	$(CACHE) XLA_FLAGS="$$flags" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# The site, into site/; to look at it: .venv/bin/python -m http.server --directory site
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # The table of faults, each row as often as it says: benchmarks/faults.json, docs/reliability.md
 faults: .venv/installed-test
 	$(CACHE) XLA_FLAGS="$(PLAIN)" $(BIN)/python tests/faults
@@ -46,6 +50,20 @@ $(EXPERIMENTS:%=experiments-%): experiments-%: .venv/installed
 	for script in experiments/$*_*.py; do \
 	  $(if $(SIZE),XLA_FLAGS=$(PLAIN)) $(BIN)/python $$script $(SIZE) || exit 1; done
 
+# What the pages of the papers show of them: claims and figures at full size, in hours
+MEASURED := $(notdir $(patsubst %/,%,$(wildcard docs/measured/*/)))
+
+.PHONY: measured
+measured: .venv/installed
+	for name in $(MEASURED); do \
+	  $(BIN)/python experiments/$$name.py --out docs/measured/$$name || exit 1; \
+	  git rev-parse --short HEAD > docs/measured/$$name/commit.txt; done
+
+# Notebooks, stored with what they print and draw
+.PHONY: notebooks
+notebooks: .venv/installed-test
+	$(BIN)/python notebooks/run.py
+
 benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/work_precision.py
 	$(BIN)/python benchmarks/digits.py
@@ -57,7 +75,7 @@ format: .venv/installed-test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv results .jax_cache .pytest_cache .ruff_cache
+	rm -rf .venv results site .jax_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -67,7 +85,11 @@ clean:
 	touch $@
 
 .venv/installed-test: .venv/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,docs]"
+	touch .venv/installed .venv/installed-docs $@
+
+.venv/installed-docs: .venv/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	touch .venv/installed $@
 
 .venv/installed-benchmark: .venv/bin/python pyproject.toml

@@ -66,7 +66,10 @@ def _measured(traj: gf.Trajectory) -> dict[str, jax.Array]:
 
 def generic_claims(runs: xr.Dataset, smoke: bool) -> list[Claim]:
     """All of M is far from conserved, and the ratio from 1; the diagonal is. Ends are those
-    known of these nets, to their digits."""
+    known of these nets, to their digits: least entries are 1.3e-4 to 5.30e-3 by descents of
+    normalised gradients too, once these are as far (‖θ‖ of the flow at its end). Descents
+    fall behind in arc length, by 2.3 of 30 on the last net, as they zigzag across kinks
+    along which the flow slides."""
     last = runs["ratio"].isel(save=-1)
 
     return [
@@ -108,9 +111,9 @@ def generic_claims(runs: xr.Dataset, smoke: bool) -> list[Claim]:
         ),
         Claim(
             statement="E2: least |entry| of the direction at the end, largest of all nets",
-            source="ours, 2e-4 to 4e-3; Assumption 2 wants it above 0",
+            source="ours; Assumption 2 wants it above 0",
             measured=unless(smoke, runs["smallest_limit"].max()),
-            high=4.5e-3,
+            high=5.4e-3,
         ),
         Claim(
             statement="E2: latest change of a sign, of all nets, in arc length",

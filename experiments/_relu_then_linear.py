@@ -86,8 +86,9 @@ def claims_on(loss: str, traj: gf.Trajectory, smoke: bool) -> list[Claim]:
             low=0.99,
         ),
     ]
-    # Of the squared loss (15) says nothing, as its norms do not diverge.
-    ends = (0.852, 0.953) if loss == "squared" else (0.959, 0.9845)
+    # Of the squared loss (15) says nothing, as its norms do not diverge. Its ends are those
+    # of gradient descent too, by NumPy at rates 0.02 and 0.005.
+    ends = (0.8893, 0.9519) if loss == "squared" else (0.959, 0.9845)
     claims += [
         near(f"{label}ratio of W{i} at the end", "ours", unless(smoke, ratio), end, 0.01)
         for i, ratio, end in zip((2, 3), linear, ends, strict=True)

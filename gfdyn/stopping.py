@@ -108,7 +108,7 @@ class RadiusAbove(AbstractStop):
 class When(AbstractStop):
     """What a function of one's own says of the problem and the net.
 
-    Args:
+    Attributes:
         function: `function(problem, net)`, jittable. True, or a number of 0 or below, ends
             the solve. The same one each time, for another one compiles anew.
         name: for `traj.stopped_by`; that of the function if None.

@@ -28,8 +28,8 @@ class State(eqx.Module):
 
 
 Jumps = Literal["kinks", "signs", "nowhere"]
-# position -> velocity; an equinox module where its arrays are to be arguments
 Field = Callable[[Any], State]
+"""Position to velocity; an equinox module where its arrays are to be arguments."""
 
 
 class AbstractFlow(eqx.Module):

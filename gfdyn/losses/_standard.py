@@ -173,10 +173,19 @@ class CrossEntropy(AbstractLoss):
 
 
 squared = Squared()
+r"""The loss $\tfrac12 \|f - y\|^2$, summed over outputs: see `Squared`."""
+
 linear = Linear()
+r"""The loss $-\langle y, f\rangle$, whose flow is the localized one: see `Linear`."""
+
 exponential = Exponential()
+r"""The loss $\sum_a e^{-y_a f_a}$, labels $y_a = \pm 1$: see `Exponential`."""
+
 logistic = Logistic()
+r"""The loss $\sum_a \log(1 + e^{-y_a f_a})$, labels $y_a = \pm 1$: see `Logistic`."""
+
 cross_entropy = CrossEntropy()
+r"""The loss $\log \sum_a e^{f_a - f_c}$ of class $c$: see `CrossEntropy`."""
 
 
 def log_softplus(u: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

@@ -89,6 +89,7 @@ class Growth:
 
 
 Block = Callable[[Growth], None]
+"""What `sequential` stacks: it adds its layers to those that are there."""
 
 
 def dense(

@@ -5,11 +5,15 @@ from contextlib import contextmanager
 from typing import Any
 
 
-# Widths in inches of one column and of the text of a page of two.
-ONE_COLUMN, TWO_COLUMNS = 3.25, 6.75
+ONE_COLUMN = 3.25
+"""The width of one column, in inches."""
 
-# Told apart by colour-blind readers, and in grey: no two are equally light (after P. Tol).
+TWO_COLUMNS = 6.75
+"""The width of the text of a page of two columns, in inches."""
+
 PALETTE = ("#004488", "#BB5566", "#DDAA33", "#44AA99", "#222222")
+"""Colours that colour-blind readers tell apart, and all of us in grey: no two are equally
+light (after P. Tol)."""
 
 _SETTINGS = {
     "font.family": "STIXGeneral",

@@ -8,8 +8,8 @@ from ...problem import Problem
 from ._setting import check_obtuse, inputs_angle, two_neurons
 
 
-# By the code Σ_j 2^(j−1) 1[w·x_j > 0]: which points the neuron sees.
 CONES = ("N", "1", "2", "B")
+"""The cones, by the code Σ_j 2^(j−1) 1[w·x_j > 0]: which points the neuron sees."""
 
 
 def cones(problem: Problem, net: MLP) -> Int[Array, "2"]:

@@ -1,0 +1,184 @@
+"""The tables of measurements, drawn from what benchmarks and experiments have written."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+MEASURED = Path(__file__).resolve().parents[1] / "measured"
+_MARK = re.compile(r"^<!-- (table|claims): (\w+) -->$", re.MULTILINE)
+# The error at which methods are compared
+_ERROR = 1e-5
+_DESCENTS = ("gradient descent", "gradient descent, PyTorch")
+
+
+def filled(markdown: str) -> str:
+    """The page, a table in place of each `<!-- table: NAME -->`, `<!-- claims: NAME -->`.
+
+    Raises:
+        KeyError, FileNotFoundError: on a name that no table has, or no experiment.
+    """
+    return _MARK.sub(
+        lambda match: TABLES[match[2]]() if match[1] == "table" else claims(match[2]),
+        markdown,
+    )
+
+
+def report(name: str) -> Any:
+    """What one benchmark has written."""
+    return json.loads((BENCHMARKS / f"{name}.json").read_text("utf-8"))
+
+
+def machine(measured: Any) -> str:
+    """One line: where this was measured, and with which versions."""
+    about = measured["machine"]
+    packages = [f"{name} {about[name]}" for name in ("jax", "diffrax") if name in about]
+    cores = f"{about['cores']} cores, load {about['load']}"
+    return f"*{about['processor']}, {cores}; {', '.join(packages)}.*"
+
+
+def claims(name: str) -> str:
+    """The claims of an experiment at full size, with their verdicts, and how it was run."""
+    measured = json.loads((MEASURED / name / "claims.json").read_text("utf-8"))
+    if measured["settings"]["smoke"]:
+        raise ValueError(f"{name} is a trial (smoke=True), which has no verdicts to show.")
+    rows = [
+        [claim["claim"], claim["verdict"], _number(claim["measured"]), _range(claim)]
+        for claim in measured["claims"]
+    ]
+    for row, claim in zip(rows, measured["claims"], strict=True):
+        row[0] = _cell_text(f"{row[0]} ({claim['source']})")
+    commit = (MEASURED / name / "commit.txt").read_text("utf-8").strip()
+    packages = [f"{package} {each}" for package, each in measured["versions"].items()]
+    run = (
+        f"*`experiments/{name}.py`, {measured['seconds']:.0f} s on {measured['machine']}; "
+    )
+    run += f"commit {commit}, {', '.join(packages)}.*"
+    return f"{_table(['claim', 'verdict', 'measured', 'expected'], rows)}\n\n{run}"
+
+
+def _cell_text(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+
+
+def _number(value: float | str | None) -> str:
+    return "–" if value is None else value if isinstance(value, str) else f"{value:.4g}"
+
+
+def _range(claim: Any) -> str:
+    low, high = claim["low"], claim["high"]
+    if low is None or high is None:
+        return f"≤ {_number(high)}" if low is None else f"≥ {_number(low)}"
+    return _number(low) if low == high else f"{_number(low)} to {_number(high)}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rules = ["---"] + ["---:"] * (len(header) - 1)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (header, rules, *rows))
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:.0f}"
+
+
+def _fastest(rows: Sequence[Any]) -> Any:
+    """The fastest method, each at its loosest tolerance within the error, or None."""
+    loosest: dict[str, Any] = {}
+    for row in sorted(rows, key=lambda row: -row["tolerance"]):
+        if row["finished"] and row["error"] <= _ERROR:
+            loosest.setdefault(row["method"], row)
+    return min(loosest.values(), key=lambda row: row["seconds"], default=None)
+
+
+def _cell(rows: Sequence[Any]) -> str:
+    if not rows:
+        return "–"
+    if (best := _fastest(rows)) is None:
+        return "not reached"
+    steps = f" ({best['steps']:,} steps)" if best["steps"] else ""
+    return _seconds(best["seconds"]) + steps
+
+
+def work_precision() -> str:
+    """Seconds to the error, for each problem and kind of method."""
+    measured = report("work_precision")
+    header = ["problem", "`ExactKinks`", "best ordinary solver", *_DESCENTS]
+    lines = []
+    for problem in dict.fromkeys(row["problem"] for row in measured["rows"]):
+        rows = [row for row in measured["rows"] if row["problem"] == problem]
+        exact = [row for row in rows if row["method"] == "ExactKinks"]
+        descents = [[r for r in rows if r["method"] == name] for name in _DESCENTS]
+        others = [r for r in rows if r["method"] not in ("ExactKinks", *_DESCENTS)]
+        lines.append([problem, *(_cell(some) for some in (exact, others, *descents))])
+    return f"{_table(header, lines)}\n\n{machine(measured)}"
+
+
+def campaign() -> str:
+    """Runs that end where gradient descent of small steps does, of each kind of network."""
+    header = ["networks", "runs", "in line, sides", "in line, verified", "with a choice"]
+    lines, machines = [], []
+    for name in ("campaign", "campaign_kinds", "campaign_escape"):
+        measured = report(name)
+        machines.append(machine(measured))
+        for row in measured["rows"]:
+            sides, verified = row["sides"], row["verified"]
+            counts = row["seeds"], sides["in line"], verified["in line"]
+            counts += (verified["choices"],)
+            lines.append([_network(row["case"]), *map(str, counts)])
+    return f"{_table(header, lines)}\n\n{machines[0]}"
+
+
+def _network(case: str) -> str:
+    """`biases/3-6-1:16` as "biases, [3, 6, 1], 16 samples"."""
+    *kind, shape = case.split("/")
+    widths, samples = shape.split(":")
+    return ", ".join([*kind, f"[{widths.replace('-', ', ')}]", f"{samples} samples"])
+
+
+def digits() -> str:
+    """The error and the work on six draws of 300 digits, of each method and tolerance."""
+    measured = report("digits")
+    groups: dict[tuple[str, float], list[Any]] = {}
+    for row in measured["rows"]:
+        groups.setdefault((row["method"], row["rtol"]), []).append(row)
+    header = ["method", "rtol", "draws", "error, median", "largest", "field evaluations"]
+    lines = []
+    for (method, rtol), rows in sorted(groups.items()):
+        errors = sorted(row["error"] for row in rows)
+        work = sorted(row["evaluations"] for row in rows)
+        middle = len(rows) // 2
+        numbers = f"{errors[middle]:.1e}", f"{errors[-1]:.1e}", f"{work[middle]:,}"
+        lines.append([method, f"{rtol:.0e}", str(len(rows)), *numbers])
+    return f"{_table(header, lines)}\n\n{machine(measured)}"
+
+
+def sgd_step() -> str:
+    """Microseconds of a step of `gf.descend`, beside a loop that is jitted by hand."""
+    measured = report("sgd_step")
+    header = ["precision", "loop by hand", "`gf.descend`", "ratio", "8 seeds, 2 devices"]
+    lines = []
+    for row in measured["rows"]:
+        times = row["microseconds"]
+        numbers = times["bare"], times["single"], row["step"], times["sharded"]
+        lines.append([row["dtype"], *(f"{number:.3g}" for number in numbers)])
+    return f"{_table(header, lines)}\n\n{machine(measured)}"
+
+
+def sweeps() -> str:
+    """Points of a sweep a second, in one process and in two."""
+    measured = report("sweeps")
+    header = ["points", "steps each", "a second, 1 worker", "2 workers", "ratio"]
+    lines = []
+    for row in measured["rows"]:
+        rates = row["points_per_second"]
+        numbers = f"{rates['1']:.2f}", f"{rates['2']:.2f}", f"{row['ratio']:.2f}"
+        lines.append([str(row["points"]), f"{row['steps']:,}", *numbers])
+    return f"{_table(header, lines)}\n\n{machine(measured)}"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    table.__name__: table for table in (work_precision, campaign, digits, sgd_step, sweeps)
+}
