@@ -2,12 +2,18 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: run test lint types tests docs faults experiments benchmark format clean
+.PHONY: run test quick lint types tests docs faults experiments benchmark format clean
 
 run: .venv/installed
 	$(BIN)/gfdyn escape --out results
 
 test: lint types tests
+
+# Before each commit: what compiles little
+QUICK := $(addprefix tests/test_,architecture.py contributing.py data.py first_time.py losses.py messages.py \
+  nets.py problem.py regime.py results.py sweep_specs.py tour.py)
+quick: lint types
+	$(CACHE) XLA_FLAGS="$(PLAIN)" $(BIN)/pytest -q -n 2 --dist loadfile $(QUICK)
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .
