@@ -10,8 +10,8 @@ run: .venv/installed
 test: lint types tests
 
 # Before each commit: what compiles little
-QUICK := $(addprefix tests/test_,architecture.py contributing.py data.py first_time.py losses.py messages.py \
-  nets.py problem.py regime.py results.py sweep_specs.py tour.py)
+QUICK := tests/house tests/data tests/losses tests/kinks/test_regime.py \
+  tests/solvers/test_first_time.py tests/run/test_results.py tests/sweeps/test_sweep_specs.py
 quick: lint types
 	$(CACHE) XLA_FLAGS="$(PLAIN)" $(BIN)/pytest -q -n 2 --dist loadfile $(QUICK)
 

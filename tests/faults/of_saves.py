@@ -219,7 +219,7 @@ ROWS: tuple[Row, ...] = (
         clock_set_back,
         trials=20,
     ),
-    # tests/test_room.py has a few shapes, with a limit of their own.
+    # tests/run/test_room.py has a few shapes, with a limit of their own.
     Row(
         "memory",
         "300 shapes in one process",

@@ -17,7 +17,7 @@ import pytest
 import gfdyn as gf
 
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "gfdyn"
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 WALKS = re.findall(
     r"^- \*\*(.*?)\*\*: (.*?)(?=\n- |\n\n)",

@@ -40,7 +40,7 @@ from gfdyn.sweeps.spec._plan import make_plan, resolved
 
 
 KILLS = int(os.environ.get("GFDYN_KILLS", "1"))
-SCRIPT = Path(__file__).with_name("killed_sweeps.py")
+SCRIPT = Path(__file__).parents[1] / "killed_sweeps.py"
 # Processes start slowly on a busy machine.
 PATIENCE = 600
 

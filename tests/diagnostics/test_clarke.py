@@ -9,7 +9,7 @@ import oracle
 import pytest
 import scipy.optimize
 from fixtures import biased_net
-from test_exact_kinks import GOLDEN, read_golden
+from golden_files import GOLDEN, read_golden
 
 import gfdyn as gf
 from gfdyn.diagnostics import minimum_norm_subgradient, subgradient_norm

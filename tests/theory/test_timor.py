@@ -26,7 +26,7 @@ import gfdyn as gf
 from gfdyn.theory import timor
 
 
-GOLDEN = Path(__file__).parent / "golden_timor" / "fig1.npz"
+GOLDEN = Path(__file__).parents[1] / "golden_timor" / "fig1.npz"
 REPEATS, STEP, T = 288, 1e-4, 300.0
 # The loss below which they call a run converged
 CONVERGED = 1e-4

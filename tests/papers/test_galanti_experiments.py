@@ -13,7 +13,7 @@ from tqdm import tqdm
 import gfdyn as gf
 
 
-FOLDER = Path(__file__).parents[1] / "experiments"
+FOLDER = Path(__file__).parents[2] / "experiments"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import gfdyn as gf
 
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def smoke(name, out):

@@ -14,7 +14,7 @@ import xarray as xr
 from gfdyn import plotting
 
 
-FOLDER = Path(__file__).parents[1] / "experiments"
+FOLDER = Path(__file__).parents[2] / "experiments"
 # Files of each script, the number of its claims at the small size, and by the start of
 # their statements those that need not hold there.
 SMOKE = {

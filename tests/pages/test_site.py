@@ -20,7 +20,7 @@ import pytest
 import gfdyn as gf
 
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAPERS = ("bantzis", "le_jegelka", "timor", "galanti")
 ROOMS = (
     "data",
