@@ -116,7 +116,7 @@ ROWS: tuple[Row, ...] = (
         "a sentence that names the file and the field",
         forged,
         trials=400,
-        sample=20,
+        sample=5,
     ),
     Row("files", "a symbolic link", _LOADS_OR_SAYS, symlinked, trials=30, sample=3),
 )
