@@ -195,7 +195,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         far = (carry.rounds < _RANGES) & ((carry.rounds > 0) | out)
         free = jax.lax.cond(
             far & (carry.rounds == 0),
-            lambda: free_multipliers(gram, together, t.weak(gram)),
+            lambda: free_multipliers(gram, together, t.weak(gram, nu)),
             lambda: free,
         )
         after = jax.lax.cond(

@@ -276,12 +276,14 @@ class TangentNetwork(eqx.Module):
         cancelled = _CANCELLED * eps * self.pulls
         return jnp.sqrt(eps) * self.scale + cancelled + self.astray
 
-    def weak(self, gram: Square) -> Row:
-        """By how much the length² of each normal may change and multipliers in range move
-        nothing beyond rounding by that, or it counts as parallel to what it was."""
+    def weak(self, gram: Square, nu: Row) -> Row:
+        """By how much the length² of each normal may change and multipliers in range, or as
+        large as those that are to be brought there, move nothing beyond rounding by that,
+        or it counts as parallel to what it was."""
         angle = parallel_angle(gram.dtype)
         largest = jnp.max(jnp.where(self.present, jnp.abs(self.signal), 0.0))
-        moved = self.rounding / jnp.where(largest > 0, largest, jnp.inf)
+        size = jnp.maximum(largest, jnp.abs(nu))
+        moved = self.rounding / jnp.where(size > 0, size, jnp.inf)
         return jnp.maximum(angle**2 * jnp.diagonal(gram), moved)
 
 

@@ -97,6 +97,14 @@ def test_antipodal_samples():
     assert decision(crosses, ON, OFF) == (ON, OFF)
 
 
+def test_kinks_almost_parallel_part_though_multipliers_in_range_would_move_both_alike():
+    """One gate at 0.84 holds the first; the second falls at 1e-6, far above rounding."""
+    almost = 1 - 4.5e-10
+    t = tangent([0.84, 0.84 - 1e-6], [1.0, 1.0], np.array([[1.0, almost], [almost, 1.0]]))
+    assert decision(t, SLIDING, SLIDING) == (SLIDING, OFF)
+    assert decision(t, ON, SLIDING) == (SLIDING, OFF)
+
+
 def test_a_signal_that_changes_sign():
     """ν/c = ½ in range, but c < 0: the kink repels on both sides, and the gate closes."""
     t = tangent([-0.5], [-1.0])
