@@ -16,7 +16,7 @@ from .._program_limit import make_room
 from .._progress import progress_bar
 from .._tracing import is_concrete
 from ..flows import GradientFlow
-from ..nets import AbstractNet, check_key, norm, weight_mask
+from ..nets import AbstractNet, _check_key as check_key, norm, weight_mask
 from ..problem import Problem, check_problem
 from ..run import (
     RESULTS,

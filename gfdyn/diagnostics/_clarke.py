@@ -19,13 +19,13 @@ from .._types import Mask, Scalar, Sites, Vector
 from ..nets import (
     AbstractNet,
     Coincidence,
+    _per_layer as per_layer,
     coinciding_kinks,
     in_layers,
     in_one_row,
     joined,
     norm,
     passing_alone,
-    per_layer,
     with_ratios,
 )
 from ..problem import Problem, check_fit

@@ -4,8 +4,8 @@ from ._base import (
     AbstractFlow as AbstractFlow,
     Field as Field,
     State as State,
-    axpy as axpy,
-    dot as dot,
+    axpy as _axpy,
+    dot as _dot,
 )
 from ._escape import EscapeFlow as EscapeFlow, Polar as Polar
 from ._gradient import GradientFlow as GradientFlow

@@ -16,12 +16,12 @@ from .._types import Mask, Sites
 from ..nets import (
     AbstractNet,
     Coincidence,
+    _per_layer as per_layer,
     coinciding_kinks,
     in_layers,
     in_one_row,
     joined,
     passing_alone,
-    per_layer,
     with_ratios,
 )
 from ._sites import GateState, any_of, both, standing

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._types import Mask, Sites
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, PiecewiseLinear, norm, per_layer
+from ..nets import AbstractNet, PiecewiseLinear, _per_layer as per_layer, norm
 
 
 # A site counts as dead where ‖∂z/∂θ‖ is this part of what it is with all gates open.

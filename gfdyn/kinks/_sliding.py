@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool
 
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
-from ..nets import AbstractNet, norm, per_layer
+from ..nets import AbstractNet, _per_layer as per_layer, norm
 from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
 from ._shared import SharedKinks
 from ._sites import (

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Int8
 from .._numerics import nonzero
 from .._types import Mask, Scalar
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, in_layers, in_one_row, norm, per_layer
+from ..nets import AbstractNet, _per_layer as per_layer, in_layers, in_one_row, norm
 from ._sites import GateState, HeldGate, constant, linearise, through_gates
 
 

@@ -169,8 +169,8 @@ def _is_valid(task: Task) -> Bool[Array, ""]:
     # Grids made under jit may end a rounding error beyond t1.
     slack = 8 * jnp.finfo(t0.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
     within = (task.ts[0] >= t0 - slack) & (task.ts[-1] <= t1 + slack)
-    # One save has no differences; all of none are positive.
-    return valid & within & jnp.all(jnp.diff(task.ts) > 0)
+    # One save has no differences; all of none are positive. Over no time all are one.
+    return valid & within & (jnp.all(jnp.diff(task.ts) > 0) | (t1 == t0))
 
 
 def _as_array(leaf: Any) -> Any:

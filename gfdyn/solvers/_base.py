@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Int
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import NONE, GateState, States, any_of, count, states_of, without
-from ..nets import AbstractNet, per_layer
+from ..nets import AbstractNet, _per_layer as per_layer
 
 
 class Events(eqx.Module):

@@ -33,7 +33,7 @@ from ..kinks import (
     values_of,
     without,
 )
-from ..nets import AbstractNet, norm, per_layer
+from ..nets import AbstractNet, _per_layer as per_layer, norm
 from ._adaptive import Adaptive
 from ._resolution import Proposal, Resolution
 from ._trial_step import CREEP, Outcome, TrialStep

@@ -28,7 +28,7 @@ from ..kinks import (
     without,
     zeros_at,
 )
-from ..nets import AbstractNet, norm, per_layer
+from ..nets import AbstractNet, _per_layer as per_layer, norm
 from ._adaptive import Adaptive, ControllerState, Verdict
 from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Step

@@ -40,7 +40,7 @@ from ..kinks import (
     through_gates,
     without,
 )
-from ..nets import in_layers, in_one_row, per_layer
+from ..nets import _per_layer as per_layer, in_layers, in_one_row
 from ._first_time import Bracket, first_time
 from ._trial_step import MarginSamples, Outcome, TrialStep
 

@@ -31,7 +31,7 @@ from ..kinks import (
     without,
     z_rates,
 )
-from ..nets import per_layer
+from ..nets import _per_layer as per_layer
 from ._trial_step import TrialStep, out_of_range, release
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import FieldEvaluation, GateState, Slots, evaluate_along, evaluate_field
-from ..nets import per_layer
+from ..nets import _per_layer as per_layer
 from ._adaptive import held_while
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool
 from .._types import Count, Scalar
 from ..flows import State
 from ..kinks import FieldEvaluation
-from ..nets import per_layer
+from ..nets import _per_layer as per_layer
 from ._adaptive import Adaptive
 from ._chebyshev import ERROR_ORDER, chebyshev_step, error_of
 from ._dense_output import of_ends, of_tsit5

@@ -24,7 +24,7 @@ from ..kinks import (
     standing,
     without,
 )
-from ..nets import per_layer
+from ..nets import _per_layer as per_layer
 from ._first_time import Bracket, first_part, first_time
 from ._runge_kutta import SmoothStep
 

@@ -13,6 +13,7 @@ from fixtures import biased_net, float_dtypes, linear_problem, rows
 
 import gfdyn as gf
 from gfdyn.escape import FallingRate, clarke_residual, projected_descent, search
+from gfdyn.escape.search import _convergence
 from gfdyn.escape.search._clusters import levels
 from gfdyn.escape.search._convergence import Found, _follow, converge
 
@@ -350,7 +351,7 @@ def scripted(monkeypatch, *ends):
             kinks=none,
         )
 
-    monkeypatch.setattr("gfdyn.escape.search._convergence._follow", follow)
+    monkeypatch.setattr(_convergence, "_follow", follow)
     found = converge(circle(), net_of(0.4), 1e-9, 100)
     assert next(told, None) is None, "it gave up too early"
     assert found.speed == found.net.weights[0][0, 0]

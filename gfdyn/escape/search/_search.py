@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from ..._progress import progress_bar
-from ...data import check_counts, random_keys
+from ...data import _check_counts as check_counts, _random_keys as random_keys
 from ...diagnostics import direction
 from ...nets import MLP, norm
 from ...problem import Problem, check_fit

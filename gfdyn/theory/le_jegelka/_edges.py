@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...diagnostics import is_layer, trained_numbers
+from ...diagnostics import _trained_numbers as trained_numbers, is_layer
 from ...nets import Dag, norm
 from ...problem import Problem, check_fit
 from .._check import Check, equal

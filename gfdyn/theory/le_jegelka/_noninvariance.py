@@ -4,7 +4,12 @@ import jax
 import jax.numpy as jnp
 
 from ..._types import Gates
-from ...diagnostics import GramVelocity, at_units, gram_velocities, motion
+from ...diagnostics import (
+    GramVelocity,
+    _at_units as at_units,
+    _motion as motion,
+    gram_velocities,
+)
 from ...nets import AbstractNet, Invariant
 from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal

@@ -6,7 +6,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..._types import Gates
-from ...diagnostics import at_units, equal_columns, signatures
+from ...diagnostics import (
+    _at_units as at_units,
+    _equal_columns as equal_columns,
+    signatures,
+)
 from ...nets import AbstractNet
 from ...problem import Problem
 from ._version import PatternVersion, check_version
