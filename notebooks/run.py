@@ -22,7 +22,9 @@ def executed(path: Path, folder: str) -> nbformat.NotebookNode:
     """The notebook after a run from a fresh kernel, in this folder."""
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": folder}}
-    NotebookClient(notebook, timeout=600, resources=resources).execute()
+    # What is printed comes in pieces, as it happens: they are stored as one.
+    options = {"timeout": 600, "resources": resources, "coalesce_streams": True}
+    NotebookClient(notebook, **options).execute()
     return notebook
 
 
