@@ -280,7 +280,7 @@ def make_net(setup: Setup) -> MLP:
     check_memory("--depth and --width", (setup.depth, setup.width), numbers)
     kept = setup.max_saves * numbers
     check_memory("--max-saves", setup.max_saves, kept, copies=1)
-    widths = [dataset.x.shape[1], *[setup.width] * (setup.depth - 1), dataset.y.shape[-1]]
+    widths = [ends[0], *[setup.width] * (setup.depth - 1), ends[1]]
     scale = jnp.asarray(setup.init_scale, setup.dtype)
     key = jax.random.key(setup.seed)
     return draw_net(widths, setup.activation, key, scale, setup.dtype)

@@ -20,7 +20,7 @@ from ..nets import AbstractNet, _check_key as check_key, norm, weight_mask
 from ..problem import Problem, check_problem
 from ..run import (
     RESULTS,
-    DescentState as DescentState,
+    DescentState,
     Measure,
     Trajectory,
     announced,
@@ -33,7 +33,7 @@ from ..run import (
     raise_unless_ok,
     with_compilations,
 )
-from ._rates import LearningRate, NormScaledRate as NormScaledRate, check_rate
+from ._rates import LearningRate, check_rate
 from ._sampling import Sampler, check_sampler
 from ._sgd import Rows, Rule, Run, advance, begin, is_absent
 

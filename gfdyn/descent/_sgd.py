@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from .._types import Count, Scalar
 from ..flows import GradientFlow, _axpy as axpy, _dot as dot
 from ..nets import AbstractNet, norm
-from ..run import DescentState as DescentState, open_ledger, tracing, update_ledger
+from ..run import DescentState, open_ledger, tracing, update_ledger
 from ._rates import rate_at
 from ._sampling import Batches, draw_epoch, on_batch
 

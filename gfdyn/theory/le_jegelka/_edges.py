@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..._numerics import VELOCITY_ROUNDING
 from ...diagnostics import _trained_numbers as trained_numbers, is_layer
 from ...nets import Dag, norm
 from ...problem import Problem, check_fit
@@ -16,8 +17,6 @@ from .._check import Check, equal
 
 Edges = Collection[tuple[int, int]]
 Definition = Literal["exactly once", "printed"]
-
-_ROUNDING = 1e3
 
 
 def is_printed_layer(net: Dag, edges: Edges) -> bool:
@@ -74,7 +73,7 @@ def edge_wise(
         lhs,
         rhs,
         assumptions=_layers(net, first, second, definition),
-        slack=_ROUNDING * eps * norm(net) * norm(velocity),
+        slack=VELOCITY_ROUNDING * eps * norm(net) * norm(velocity),
     )
 
 

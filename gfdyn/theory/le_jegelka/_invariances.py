@@ -11,6 +11,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from ..._numerics import VELOCITY_ROUNDING
 from ..._types import Gates
 from ...diagnostics import GramVelocity, gram_velocities
 from ...nets import AbstractNet
@@ -18,10 +19,6 @@ from ...problem import Problem, check_fit
 from .._check import Check, equal
 from ._patterns import same_patterns
 from ._version import PatternVersion
-
-
-# What rounding of the velocities may cost, in units of the precision.
-_ROUNDING = 1e3
 
 
 def vertex_wise(problem: Problem, net: AbstractNet, gates: Gates | None = None) -> Check:
@@ -95,7 +92,7 @@ def _compare(
     def slack(v: GramVelocity) -> Array:
         largest = jnp.max(jnp.stack([jnp.abs(v.outgoing), jnp.abs(v.incoming)]))
         eps = float(jnp.finfo(largest.dtype).eps)
-        return jnp.full_like(v.outgoing, _ROUNDING * eps) * largest
+        return jnp.full_like(v.outgoing, VELOCITY_ROUNDING * eps) * largest
 
     def gathered(matrix: Callable[[GramVelocity], Array]) -> Array:
         return jnp.concatenate([entries(matrix(velocities[name])) for name in alike])

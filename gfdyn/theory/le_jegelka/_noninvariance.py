@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from ..._numerics import VELOCITY_ROUNDING
 from ..._types import Gates
 from ...diagnostics import (
     GramVelocity,
@@ -13,9 +14,6 @@ from ...diagnostics import (
 from ...nets import AbstractNet, Invariant
 from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
-
-
-_ROUNDING = 1e3
 
 
 def noninvariance(problem: Problem, net: AbstractNet, gates: Gates | None = None) -> Check:
@@ -49,7 +47,9 @@ def noninvariance(problem: Problem, net: AbstractNet, gates: Gates | None = None
         v = velocities[m.name]
         lhs.append(jnp.stack([jnp.ravel(v.outgoing), jnp.ravel(v.incoming)]))
         eps = float(jnp.finfo(zm.dtype).eps)
-        slack.append(jnp.full_like(lhs[-1], _ROUNDING * eps) * jnp.max(jnp.abs(lhs[-1])))
+        slack.append(
+            jnp.full_like(lhs[-1], VELOCITY_ROUNDING * eps) * jnp.max(jnp.abs(lhs[-1]))
+        )
     met = jnp.concatenate(pairs)
     return equal(
         jnp.concatenate(lhs, axis=1),
