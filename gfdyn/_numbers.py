@@ -42,6 +42,15 @@ def check_count(name: str, value: Any, least: int, remedy: str) -> None:
         raise ValueError(f"{name}={value} {remedy}")
 
 
+def check_counts(least: int = 1, most: int | None = None, **counts: int) -> None:
+    """Raise unless each named count is an integer in range."""
+    bounds = f"of at least {least}" if most is None else f"in {least}..{most}"
+    for name, count in counts.items():
+        whole = isinstance(count, (int, np.integer))
+        if not (whole and least <= count and (most is None or count <= most)):
+            raise ValueError(f"{name}={count!r} must be an integer {bounds}.")
+
+
 def is_positive(number: float) -> bool:
     """Whether it is positive and finite."""
     return 0 < number < math.inf

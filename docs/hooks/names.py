@@ -41,8 +41,7 @@ def _names(file: Path) -> tuple[str, ...]:
     names: list[str] = []
     for node in ast.parse(file.read_text("utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.level and node.module:
-            offered = [alias.asname for alias in node.names if alias.asname]
-            names += [name for name in offered if not name.startswith("_")]
+            names += [alias.asname for alias in node.names if alias.asname]
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             names += [node.name] if not node.name.startswith("_") else []
     return tuple(names)

@@ -1,6 +1,5 @@
 """Data sets: the samples that a problem is posed on, and where to get some."""
 
-from ._checks import check_counts as _check_counts, random_keys as _random_keys
 from ._dataset import Dataset as Dataset, one_hot as one_hot, standardise as standardise
 from ._images import digits as digits, mnist as mnist
 from ._precision import PrecisionWarning as PrecisionWarning

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
-from jaxtyping import Array, ArrayLike, DTypeLike, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, DTypeLike
 
 from .._tracing import is_concrete
 
@@ -82,29 +81,6 @@ def common_dtype(*values: ArrayLike | Sequence) -> np.dtype:
             f"x is {stated[0]} but y is {stated[-1]}: cast one to the other's dtype."
         )
     return stated[0]
-
-
-def check_counts(least: int = 1, most: int | None = None, **counts: int) -> None:
-    """Raise unless each named count is an integer in range."""
-    bounds = f"of at least {least}" if most is None else f"in {least}..{most}"
-    for name, count in counts.items():
-        whole = isinstance(count, (int, np.integer))
-        if not (whole and least <= count and (most is None or count <= most)):
-            raise ValueError(f"{name}={count!r} must be an integer {bounds}.")
-
-
-def random_keys(key: PRNGKeyArray, num: int) -> Sequence[PRNGKeyArray]:
-    """As many keys as asked for, from one.
-
-    Raises:
-        TypeError: if it is no random key.
-    """
-    try:
-        return tuple(jr.split(key, num))
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"key={key!r} is not one random key ({error}): pass jax.random.key(seed)."
-        ) from error
 
 
 def check_inputs(x: Array) -> None:

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, Integer
 
+from .._numbers import check_counts
 from .._tracing import is_concrete
 from ._checks import (
     DType,
     as_array,
-    check_counts,
     check_finite,
     check_inputs,
     check_labels,

@@ -8,7 +8,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from ._checks import DType, check_counts, float_dtype, random_keys
+from .._keys import random_keys
+from .._numbers import check_counts
+from ._checks import DType, float_dtype
 from ._dataset import Dataset, one_hot, standardise
 from ._idx import read_mnist
 

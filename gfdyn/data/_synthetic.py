@@ -14,8 +14,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from .._keys import random_keys
+from .._numbers import check_counts
 from .._tracing import is_concrete
-from ._checks import DType, as_array, check_counts, float_dtype, random_keys
+from ._checks import DType, as_array, float_dtype
 from ._dataset import Dataset
 
 

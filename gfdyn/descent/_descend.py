@@ -10,13 +10,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
 
+from .._keys import check_key
 from .._keywords import suggest_keywords
 from .._numbers import check_count, check_number, is_fraction, is_not_negative
 from .._program_limit import make_room
 from .._progress import progress_bar
 from .._tracing import is_concrete
 from ..flows import GradientFlow
-from ..nets import AbstractNet, _check_key as check_key, norm, weight_mask
+from ..nets import AbstractNet, norm, weight_mask
 from ..problem import Problem, check_problem
 from ..run import (
     RESULTS,

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from .._trees import axpy, dot
 from .._types import Count, Scalar
-from ..flows import GradientFlow, _axpy as axpy, _dot as dot
+from ..flows import GradientFlow
 from ..nets import AbstractNet, norm
 from ..run import DescentState, open_ledger, tracing, update_ledger
 from ._rates import rate_at

@@ -30,17 +30,13 @@ from ._features import (
 )
 from ._invariants import (
     GramVelocity as GramVelocity,
-    at_units as _at_units,
     edge_balance as edge_balance,
-    equal_columns as _equal_columns,
     gram_drift as gram_drift,
     gram_velocities as gram_velocities,
     invariant_rates as invariant_rates,
     invariants as invariants,
     is_layer as is_layer,
-    motion as _motion,
     signatures as signatures,
-    trained_numbers as _trained_numbers,
 )
 from ._norm_ratio import mean_norm_ratio as mean_norm_ratio, norm_ratio as norm_ratio
 from ._ranks import average_rank as average_rank, layer_ranks as layer_ranks

@@ -14,15 +14,13 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from .._by_layer import in_layers, in_one_row, per_layer
 from .._numerics import nonzero
 from .._types import Mask, Scalar, Sites, Vector
 from ..nets import (
     AbstractNet,
     Coincidence,
-    _per_layer as per_layer,
     coinciding_kinks,
-    in_layers,
-    in_one_row,
     joined,
     norm,
     passing_alone,

@@ -6,16 +6,16 @@ activations' own. The velocity is minus the gradient under these gates.
 """
 
 from collections.abc import Collection
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Float, Int
 
+from .._site_motion import at_units, equal_columns, motion
+from .._trained_edges import trained_numbers
 from .._types import Gates
-from ..nets import AbstractNet, Dag, FrozenGate, Invariant
+from ..nets import AbstractNet, Dag, Invariant
 from ..problem import Problem
 
 
@@ -190,84 +190,5 @@ def _square(net: Dag, edges: Collection[tuple[int, int]], name: str) -> Array:
     return jnp.sum(net.values[trained_numbers(net, edges, name)] ** 2)
 
 
-def trained_numbers(
-    net: Dag, edges: Collection[tuple[int, int]], name: str
-) -> Int[np.ndarray, " weights"]:
-    """Which of the net's values are the weights of these edges, each once.
-
-    Raises:
-        ValueError: on edges that it does not have, constants, or only some of the edges
-            that share a weight.
-    """
-    chosen = set(edges)
-    if foreign := chosen - set(net.edges):
-        raise ValueError(f"{name} has {min(foreign)}, which is no edge of the graph.")
-    parameters = dict(zip(net.edges, net.parameters, strict=True))
-    numbers = {parameters[edge] for edge in chosen}
-    if -1 in numbers:
-        raise ValueError(f"{name} contains constants, whose weights are not trained.")
-    if torn := [e for e, p in parameters.items() if p in numbers and e not in chosen]:
-        raise ValueError(
-            f"{name} lacks the edge {torn[0]}, which shares its weight with one in it."
-        )
-    return np.asarray(sorted(numbers), int)
-
-
 def _values(net: AbstractNet) -> dict[str, Array]:
     return {m.name: m.value for m in net.conserved()}
-
-
-class _Shifted(eqx.Module):
-    """z → gate · z + shift, by which ∂R/∂a is found."""
-
-    gate: FrozenGate
-    shift: Float[Array, "samples width"]
-
-    def __call__(self, z: Array) -> Array:
-        return self.gate(z) + self.shift
-
-
-class SiteMotion(eqx.Module):
-    """Where gradient flow leads under given gates, and what passes its sites.
-
-    Attributes:
-        velocity: of θ.
-        z: the pre-activations.
-        signal: ∂R/∂a, what arrives at each activation.
-        gates: their values.
-    """
-
-    velocity: AbstractNet
-    z: Gates
-    signal: Gates
-    gates: Gates
-
-
-def motion(problem: Problem, net: AbstractNet, gates: Gates | None) -> SiteMotion:
-    """The motion under these gates; under the activations' own if they are None."""
-    x = problem.data.x
-    frozen = net.frozen_gates(x)
-    if gates is not None:
-        frozen = tuple(FrozenGate(value) for value in gates)
-    values = tuple(gate.value for gate in frozen)
-
-    def forward(net: AbstractNet, shifts: Gates) -> tuple[Array, Gates]:
-        return net.forward(x, list(map(_Shifted, frozen, shifts)))
-
-    shifts = tuple(jnp.zeros_like(value) for value in values)
-    outputs, pullback, z = jax.vjp(forward, net, shifts, has_aux=True)
-    gradient, signal = pullback(problem.cost_gradient(outputs))
-    return SiteMotion(jax.tree.map(jnp.negative, gradient), z, signal, values)
-
-
-def at_units(invariant: Invariant, sites: Any) -> Shaped[Array, "rows units"]:
-    """The values at the units of an invariant, a row for each sample and position."""
-    values = sites[invariant.layer - 1]
-    if invariant.units is not None:
-        values = values[:, jnp.asarray(invariant.units)]
-    return values.reshape(-1, len(invariant.incoming))
-
-
-def equal_columns(rows: Shaped[Array, "rows units"]) -> Bool[Array, "units units"]:
-    """Whether two columns agree in every row; in memory for some arrays like `rows`."""
-    return jax.lax.map(lambda column: jnp.all(rows == column[:, None], axis=0), rows.T)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..nets import MLP, _check_mlp as check_mlp, norm, scaled_to_norm
+from ..nets import MLP, check_mlp, norm, scaled_to_norm
 from ..problem import Problem, check_fit
 
 

@@ -162,17 +162,6 @@ class AbstractFlow(eqx.Module):
         """Each block of an error, and the scale to measure it by; both (blocks,)."""
 
 
-def dot(a: AbstractNet, b: AbstractNet) -> Scalar:
-    """⟨a, b⟩ over all parameters."""
-    products = jax.tree.map(lambda p, q: jnp.sum(p * q), a, b)
-    return jnp.sum(jnp.stack(jax.tree.leaves(products)))
-
-
-def axpy(factor: Scalar, a: AbstractNet, b: AbstractNet) -> AbstractNet:
-    """factor · a + b."""
-    return jax.tree.map(lambda p, q: factor * p + q, a, b)
-
-
 def rescale(factor: Scalar, net: AbstractNet) -> AbstractNet:
     """factor · net."""
     return jax.tree.map(lambda p: factor * p, net)

@@ -11,10 +11,11 @@ from jaxtyping import Array, Float, PyTree
 
 from .._lanczos import extremal_eigenvalues
 from .._tracing import is_concrete
+from .._trees import axpy, dot
 from .._types import Scalar
 from ..nets import AbstractNet, norm
 from ..problem import Problem, check_fit, check_problem
-from ._base import AbstractFlow, Field, Jumps, State, axpy, dot, rescale, root_mean_squares
+from ._base import AbstractFlow, Field, Jumps, State, rescale, root_mean_squares
 
 
 # Products of a Lanczos run; how many steps of 1/s coasting must save to be tried.

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._numbers import check_number, is_not_negative
+from .._trees import axpy, dot
 from .._types import Scalar
 from ..losses import Linear
 from ..nets import AbstractNet
 from ..problem import Problem, check_fit, check_problem
-from ._base import Jumps, State, axpy, dot, rescale
+from ._base import Jumps, State, rescale
 from ._parameters import AbstractParameterFlow
 
 

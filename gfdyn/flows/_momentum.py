@@ -7,10 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._numbers import check_number, is_positive
+from .._trees import axpy, dot
 from .._types import Scalar
 from ..nets import AbstractNet
 from ..problem import Problem, check_fit, check_problem
-from ._base import Jumps, State, axpy, dot, rescale, root_mean_squares
+from ._base import Jumps, State, rescale, root_mean_squares
 from ._unconstrained import AbstractUnconstrainedFlow
 
 

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from .._trees import dot
 from .._types import Scalar
 from ..nets import AbstractNet
 from ..problem import Problem, check_fit, check_problem
-from ._base import Jumps, State, dot
+from ._base import Jumps, State
 from ._parameters import AbstractParameterFlow
 
 

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._by_layer import in_layers, in_one_row
 from .._numerics import nonzero
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, in_layers, in_one_row
+from ..nets import AbstractNet
 from ._sites import (
     GateState,
     Linearisation,

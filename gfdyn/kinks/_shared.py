@@ -11,15 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._by_layer import in_layers, in_one_row, per_layer
 from .._numerics import nonzero
 from .._types import Mask, Sites
 from ..nets import (
     AbstractNet,
     Coincidence,
-    _per_layer as per_layer,
     coinciding_kinks,
-    in_layers,
-    in_one_row,
     joined,
     passing_alone,
     with_ratios,

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._by_layer import per_layer
 from .._types import Mask, Sites
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, PiecewiseLinear, _per_layer as per_layer, norm
+from ..nets import AbstractNet, PiecewiseLinear, norm
 
 
 # A site counts as dead where ‖∂z/∂θ‖ is this part of what it is with all gates open.

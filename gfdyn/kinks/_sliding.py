@@ -14,9 +14,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool
 
+from .._by_layer import per_layer
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
-from ..nets import AbstractNet, _per_layer as per_layer, norm
+from ..nets import AbstractNet, norm
 from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
 from ._shared import SharedKinks
 from ._sites import (

@@ -10,10 +10,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Int8
 
+from .._by_layer import in_layers, in_one_row, per_layer
 from .._numerics import nonzero
 from .._types import Mask, Scalar
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, _per_layer as per_layer, in_layers, in_one_row, norm
+from ..nets import AbstractNet, norm
 from ._sites import GateState, HeldGate, constant, linearise, through_gates
 
 

@@ -1,9 +1,10 @@
 """Equinox networks, written against gates; see `AbstractNet`."""
 
+from .._by_layer import in_layers as in_layers, in_one_row as in_one_row
 from ._activation import (
     FrozenGate as FrozenGate,
     PiecewiseLinear as PiecewiseLinear,
-    activation as _as_activation,
+    activation as activation,
     identity as identity,
     leaky_relu as leaky_relu,
     relu as relu,
@@ -22,11 +23,6 @@ from ._blocks import (
     resnet_free as resnet_free,
     resnet_identity as resnet_identity,
     sequential as sequential,
-)
-from ._by_layer import (
-    in_layers as in_layers,
-    in_one_row as in_one_row,
-    per_layer as _per_layer,
 )
 from ._coincidence import (
     Coincidence as Coincidence,
@@ -50,7 +46,6 @@ from ._foreign import check_net as check_net
 from ._from_torch import from_torch as from_torch
 from ._initialisation import (
     balanced as balanced,
-    check_key as _check_key,
     dominated as dominated,
     fan_in_uniform as fan_in_uniform,
     gaussian as gaussian,
@@ -65,7 +60,7 @@ from ._joined_samples import (
     with_ratios as with_ratios,
 )
 from ._layered import Layer as Layer, LayeredNet as LayeredNet
-from ._mlp import MLP as MLP, check_mlp as _check_mlp
+from ._mlp import MLP as MLP, check_mlp as check_mlp
 from ._rescaled import (
     Rescaled as Rescaled,
     scaled_output as scaled_output,

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, DTypeLike, PRNGKeyArray
 
+from .._keys import check_key
 from ._activation import PiecewiseLinear, activation as activation_of
 from ._batch_norm import Normalisation
 from ._connections import AbstractConnection, Conv, Dense, Diagonal, Identity
-from ._initialisation import check_key
 from ._layered import Layer, LayeredNet
 
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from .._by_layer import in_one_row
 from ._activation import PiecewiseLinear
 from ._base import AbstractNet
-from ._by_layer import in_one_row
 
 
 # At so many parameters z are compared, up to rounding in units of the precision.

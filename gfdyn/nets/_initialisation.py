@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -21,19 +20,6 @@ from ._base import AbstractNet
 Net = TypeVar("Net", bound=AbstractNet)
 Weights = tuple[Float[Array, "_ _"], ...]
 Initialisation = Callable[[PRNGKeyArray, tuple[int, ...], DTypeLike], Weights]
-
-
-def check_key(key: PRNGKeyArray) -> None:
-    """Raise unless it is a key of `jax.random`.
-
-    Raises:
-        TypeError: saying how to make one.
-    """
-    if not eqx.is_array(key):
-        seed = key if isinstance(key, int) else 0
-        raise TypeError(
-            f"key={key!r} must be a key of jax.random, such as jax.random.key({seed})."
-        )
 
 
 def gaussian(scale: ArrayLike = 1.0) -> Initialisation:

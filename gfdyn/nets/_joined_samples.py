@@ -7,9 +7,9 @@ weights are.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._by_layer import in_layers, in_one_row
 from .._types import Mask
 from ._base import AbstractNet
-from ._by_layer import in_layers, in_one_row
 from ._coincidence import Coincidence
 from ._mlp import MLP
 

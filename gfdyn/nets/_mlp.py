@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, PRNGKeyArray
 
+from .._keys import check_key
 from .._keywords import suggest_keywords
 from ._activation import PiecewiseLinear, activation
 from ._base import AbstractNet, Gate
-from ._initialisation import Initialisation, check_key, gaussian
+from ._initialisation import Initialisation, gaussian
 from ._invariant import Invariant
 
 

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8
 
+from .._by_layer import in_one_row
 from .._types import Scalar
 from ..flows import AbstractFlow
 from ..kinks import NONE, GateState, gate_values, live_gates, shared_kinks
-from ..nets import in_one_row
 from ..solvers import GateChanges, Step
 
 

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._by_layer import per_layer
 from ..kinks import any_of, constant, count, without
-from ..nets import _per_layer as per_layer
 from ._adaptive import Adaptive
 from ._correction import correction_of
 from ._localisation import cut, first_event, outcome_of_cut

@@ -7,10 +7,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from .._by_layer import per_layer
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import NONE, GateState, States, any_of, count, states_of, without
-from ..nets import AbstractNet, _per_layer as per_layer
+from ..nets import AbstractNet
 
 
 class Events(eqx.Module):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._by_layer import per_layer
 from .._numerics import nonzero
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
@@ -33,7 +34,7 @@ from ..kinks import (
     values_of,
     without,
 )
-from ..nets import AbstractNet, _per_layer as per_layer, norm
+from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive
 from ._resolution import Proposal, Resolution
 from ._trial_step import CREEP, Outcome, TrialStep

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._by_layer import per_layer
 from .._numbers import check_count
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
@@ -28,7 +29,7 @@ from ..kinks import (
     without,
     zeros_at,
 )
-from ..nets import AbstractNet, _per_layer as per_layer, norm
+from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive, ControllerState, Verdict
 from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Step

@@ -2,10 +2,10 @@
 
 import jax.numpy as jnp
 
+from .._by_layer import per_layer
 from .._types import Scalar
 from ..flows import State
 from ..kinks import GateState, constant, flipped, no_alternative, nowhere, preactivations
-from ..nets import _per_layer as per_layer
 from ._resolution import Proposal, Resolution
 from ._trial_step import MarginSamples, Outcome, TrialStep
 

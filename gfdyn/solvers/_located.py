@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Int8
 
+from .._by_layer import in_layers, in_one_row, per_layer
 from .._types import Mask, Scalar
 from ..flows import State
 from ..kinks import (
@@ -40,7 +41,6 @@ from ..kinks import (
     through_gates,
     without,
 )
-from ..nets import _per_layer as per_layer, in_layers, in_one_row
 from ._first_time import Bracket, first_time
 from ._trial_step import MarginSamples, Outcome, TrialStep
 

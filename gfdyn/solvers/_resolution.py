@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._by_layer import per_layer
 from .._types import Mask, Scalar, Sites
 from ..flows import State
 from ..kinks import (
@@ -31,7 +32,6 @@ from ..kinks import (
     without,
     z_rates,
 )
-from ..nets import _per_layer as per_layer
 from ._trial_step import TrialStep, out_of_range, release
 
 

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from .._by_layer import per_layer
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import FieldEvaluation, GateState, Slots, evaluate_along, evaluate_field
-from ..nets import _per_layer as per_layer
 from ._adaptive import held_while
 
 

@@ -5,9 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._by_layer import in_layers, in_one_row
 from .._types import Scalar
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, in_layers, in_one_row
+from ..nets import AbstractNet
 from ._base import Step
 from ._sign_mode import FrozenRisk, Mode, SignField, parallel, settled
 

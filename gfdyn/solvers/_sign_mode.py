@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
+from .._by_layer import in_one_row
 from .._types import Mask, Scalar
 from ..flows import AbstractFlow, State
-from ..nets import AbstractNet, FrozenGate, in_one_row
+from ..nets import AbstractNet, FrozenGate
 
 
 Parameters = Float[Array, " parameters"]

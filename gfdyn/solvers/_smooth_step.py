@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .._by_layer import per_layer
 from .._types import Count, Scalar
 from ..flows import State
 from ..kinks import FieldEvaluation
-from ..nets import _per_layer as per_layer
 from ._adaptive import Adaptive
 from ._chebyshev import ERROR_ORDER, chebyshev_step, error_of
 from ._dense_output import of_ends, of_tsit5

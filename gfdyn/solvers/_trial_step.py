@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._by_layer import per_layer
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import (
@@ -24,7 +25,6 @@ from ..kinks import (
     standing,
     without,
 )
-from ..nets import _per_layer as per_layer
 from ._first_time import Bracket, first_part, first_time
 from ._runge_kutta import SmoothStep
 

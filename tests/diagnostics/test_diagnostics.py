@@ -110,11 +110,7 @@ def named(name):
 
 
 def test_every_diagnostic_is_checked_here():
-    public = {
-        name
-        for name, value in vars(diagnostics).items()
-        if callable(value) and not name.startswith("_")
-    }
+    public = {name for name, value in vars(diagnostics).items() if callable(value)}
     elsewhere = {"sharpness", "hessian_eigenvalues", "direction", "margin"}
     elsewhere |= {"normalised_margin"}
     elsewhere |= {"Subgradient", "minimum_norm_subgradient", "subgradient_norm"}

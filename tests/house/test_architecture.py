@@ -30,6 +30,9 @@ ROOMS = (
     "_numerics",
     "_program_limit",
     "_numbers",
+    "_keys",
+    "_trees",
+    "_by_layer",
     "_lanczos",
     "_progress",
     "_keywords",
@@ -39,6 +42,8 @@ ROOMS = (
     "data",
     "losses",
     "problem",
+    "_site_motion",
+    "_trained_edges",
     "flows",
     "kinks",
     "solvers",
@@ -65,7 +70,16 @@ ROOMS = (
     "cli",
 )
 # Diagnostics measure a net on a problem, and know of nothing else.
-BEHIND_DIAGNOSTICS = {"_lanczos", "_numerics", "_types", "problem", "nets"}
+BEHIND_DIAGNOSTICS = {
+    "_by_layer",
+    "_lanczos",
+    "_numerics",
+    "_site_motion",
+    "_trained_edges",
+    "_types",
+    "nets",
+    "problem",
+}
 # Imports inside functions, (module, what): packages that not every run needs, and that
 # together take longer to import than all the rest.
 LATE_IMPORTS = {

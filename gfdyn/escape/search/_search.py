@@ -12,8 +12,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from ..._keys import random_keys
+from ..._numbers import check_counts
 from ..._progress import progress_bar
-from ...data import _check_counts as check_counts, _random_keys as random_keys
 from ...diagnostics import direction
 from ...nets import MLP, norm
 from ...problem import Problem, check_fit

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import Any, ClassVar, Literal
 
-from ...nets import _as_activation as activation
+from ...nets import activation
 from ._fields import conform, require
 
 

@@ -5,7 +5,7 @@ from jaxtyping import Array, Float
 
 from ...diagnostics import direction, escape_speed, neuron_balance
 from ...escape import clarke_residual, deepen, log_escape_time
-from ...nets import MLP, AbstractNet, _check_mlp as check_mlp, norm
+from ...nets import MLP, AbstractNet, check_mlp, norm
 from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
 from ._quantities import operator_norm

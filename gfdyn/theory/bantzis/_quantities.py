@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..._types import Matrix, Scalar
 from ...diagnostics import direction
-from ...nets import MLP, _check_mlp as check_mlp, norm
+from ...nets import MLP, check_mlp, norm
 from ...problem import Problem, check_fit
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ...descent import on_batch
-from ...nets import MLP, AbstractNet, LayeredNet, _check_mlp as check_mlp
+from ...nets import MLP, AbstractNet, LayeredNet, check_mlp
 from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
 from ._quantities import ROUNDING, check_matrices, excess, normalised_receivers

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from ..._tracing import is_concrete
 from ..._types import Scalar
-from ...nets import MLP, AbstractNet, _check_mlp as check_mlp, norm
+from ...nets import MLP, AbstractNet, check_mlp, norm
 from ...problem import Problem, check_fit
 from .._check import Check, equal
 from ._quantities import ROUNDING

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from ..._types import Scalar
 from ...flows import GradientFlow
-from ...nets import MLP, WeightNormalised, _check_mlp as check_mlp
+from ...nets import MLP, WeightNormalised, check_mlp
 from ...problem import Problem, check_fit
 from ...run import Trajectory, solve
 from .._check import Check, at_most, equal

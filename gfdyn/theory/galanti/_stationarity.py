@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._types import Scalar
-from ...nets import MLP, AbstractNet, _check_mlp as check_mlp, norm
+from ...nets import MLP, AbstractNet, check_mlp, norm
 from ...problem import Problem, check_fit
 from .._check import Check, at_most
 from ._quantities import check_mean, decayed, difference, sample_gradient, square

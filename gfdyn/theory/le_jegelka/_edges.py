@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._numerics import VELOCITY_ROUNDING
-from ...diagnostics import _trained_numbers as trained_numbers, is_layer
+from ..._trained_edges import trained_numbers
+from ...diagnostics import is_layer
 from ...nets import Dag, norm
 from ...problem import Problem, check_fit
 from .._check import Check, equal

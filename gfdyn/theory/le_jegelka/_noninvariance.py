@@ -4,13 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from ..._numerics import VELOCITY_ROUNDING
+from ..._site_motion import at_units, motion
 from ..._types import Gates
-from ...diagnostics import (
-    GramVelocity,
-    _at_units as at_units,
-    _motion as motion,
-    gram_velocities,
-)
+from ...diagnostics import GramVelocity, gram_velocities
 from ...nets import AbstractNet, Invariant
 from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal

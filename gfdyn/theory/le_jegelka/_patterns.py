@@ -5,12 +5,9 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from ..._site_motion import at_units, equal_columns
 from ..._types import Gates
-from ...diagnostics import (
-    _at_units as at_units,
-    _equal_columns as equal_columns,
-    signatures,
-)
+from ...diagnostics import signatures
 from ...nets import AbstractNet
 from ...problem import Problem
 from ._version import PatternVersion, check_version

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike
 
 from ...diagnostics import neuron_balance
-from ...nets import MLP, _check_mlp as check_mlp, norm
+from ...nets import MLP, check_mlp, norm
 from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
 from ._closed_forms import limit_of

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...diagnostics import norm_ratio
-from ...nets import MLP, _check_mlp as check_mlp, norm
+from ...nets import MLP, check_mlp, norm
 from ...problem import Problem, check_fit
 from .._check import Check, at_most
 from ._witness import log_mean_size

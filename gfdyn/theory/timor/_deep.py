@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from ..._types import Scalar
 from ...diagnostics import layer_norms, mean_norm_ratio
-from ...nets import MLP, _check_mlp as check_mlp, norm
+from ...nets import MLP, check_mlp, norm
 from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
 from ._certificates import norm_ratio_floor

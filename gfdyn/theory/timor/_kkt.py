@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from ..._types import Mask, Outputs, Scalar, Sites, Vector
-from ...nets import MLP, PiecewiseLinear, _check_mlp as check_mlp, norm
+from ...nets import MLP, PiecewiseLinear, check_mlp, norm
 from ...problem import Problem, check_fit
 from ._programs import asks_for_margin, at_margin_one, gaps, violation
 

@@ -9,8 +9,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ...data import Dataset, _check_counts as check_counts, _random_keys as random_keys
-from ...nets import MLP, _check_mlp as check_mlp, norm
+from ..._keys import random_keys
+from ..._numbers import check_counts
+from ...data import Dataset
+from ...nets import MLP, check_mlp, norm
 from ...problem import Problem, check_fit
 from ._kkt import kkt
 from ._lagrangian import RoundedReLU, augmented_lagrangian, rounded_outputs

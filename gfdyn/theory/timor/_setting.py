@@ -9,7 +9,7 @@ from ..._numerics import ROUNDING
 from ..._tracing import is_concrete
 from ..._types import Scalar
 from ...losses import Squared
-from ...nets import MLP, PiecewiseLinear, _check_mlp as check_mlp
+from ...nets import MLP, PiecewiseLinear, check_mlp
 from ...problem import Problem, check_fit
 
 

@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 
 from ..._types import Scalar
-from ...nets import MLP, _check_mlp as check_mlp, norm
+from ...nets import MLP, check_mlp, norm
 
 
 def minimum_norm_witness(net: MLP, depth: int) -> MLP:

@@ -1,0 +1,34 @@
+"""Random keys that users give, refused at once if they are none."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.random as jr
+from jaxtyping import PRNGKeyArray
+
+
+def check_key(key: PRNGKeyArray) -> None:
+    """Raise unless it is a key of `jax.random`.
+
+    Raises:
+        TypeError: saying how to make one.
+    """
+    if not eqx.is_array(key):
+        seed = key if isinstance(key, int) else 0
+        raise TypeError(
+            f"key={key!r} must be a key of jax.random, such as jax.random.key({seed})."
+        )
+
+
+def random_keys(key: PRNGKeyArray, num: int) -> Sequence[PRNGKeyArray]:
+    """As many keys as asked for, from one.
+
+    Raises:
+        TypeError: if it is no random key.
+    """
+    try:
+        return tuple(jr.split(key, num))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"key={key!r} is not one random key ({error}): pass jax.random.key(seed)."
+        ) from error
