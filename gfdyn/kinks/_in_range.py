@@ -1,4 +1,4 @@
-"""Of all multipliers that hold a regime, those that come nearest to being in range."""
+"""Of all multipliers that hold a regime, those nearest to being in range."""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +6,15 @@ from jaxtyping import Array, Bool, Float
 
 from .._numerics import nonzero
 from .._types import Scalar
-from ._tangent import Row, Square, holding
+from ._tangent import BLOCK, Row, Square, TangentNetwork, holding
 
 
 # Changes of multipliers that move nothing
 Free = Float[Array, "sites free"]
 
-# So many such directions are kept.
-_MOST_FREE = 32
+# Multipliers are looked for again, at most so often, while some are more than twice as
+# large as it was taken that they would be.
+_LOOKS = 12
 # So many times weak (G + weak)⁻¹ is brought nearer to a projection: its eigenvalues below
 # ½ to 0, those above to 1.
 _PURIFIED = 8
@@ -21,6 +22,31 @@ _PURIFIED = 8
 # damped: Newton's is exact where the signs of all Ψ stay as they are.
 _STEPS = 40
 _DAMPED = (1e-8, 1e-4, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e4)
+
+
+def needed_size(
+    t: TangentNetwork, gram: Square, held: Bool[Array, " sites"], given: Row
+) -> Row:
+    """How large multipliers ν must be to hold some sites up to rounding, |given - G ν| ≲
+    rounding.
+
+    Where normals are almost parallel, rates that differ by less than their rounding would
+    take multipliers of any size to be held to the last digit.
+    """
+
+    def going(carry: tuple[Row, Row, Array]) -> Array:
+        needed, size, looks = carry
+        larger = jnp.any(needed > 2 * size)
+        return (looks == 0) | (larger & (looks < _LOOKS))
+
+    def look(carry: tuple[Row, Row, Array]) -> tuple[Row, Row, Array]:
+        needed, _, looks = carry
+        size = jnp.maximum(t.largest_signal, needed)
+        found = holding(gram, held, t.weak(gram, size)).damped(given)
+        return jnp.abs(found), size, looks + 1
+
+    nothing = jnp.zeros_like(given)
+    return jax.lax.while_loop(going, look, (nothing, nothing, jnp.asarray(0)))[0]
 
 
 def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Row) -> Free:
@@ -40,21 +66,21 @@ def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Row) -> Fr
         square = onto @ onto
         onto = 3 * square - 2 * square @ onto
 
-    def column(rest: Square, _: None) -> tuple[Square, Array]:
-        pivot = jnp.argmax(jnp.diagonal(rest))
-        size = rest[pivot, pivot]
+    def pivots(carry: tuple[Square, Square, Array]) -> Array:
+        rest, _, found = carry
         # A projection other than 0 has a diagonal element of at least 1/n.
-        free = size > 0.5 / len(held)
-        found = jnp.where(free, rest[:, pivot] / jnp.sqrt(jnp.where(free, size, 1.0)), 0.0)
-        return rest - found[:, None] * found[None, :], found
+        return (jnp.max(jnp.diagonal(rest)) > 0.5 / len(held)) & (found < len(held))
 
-    columns = jax.lax.scan(column, onto, None, length=most_free(len(held)))[1]
-    return columns.T * (largest / root)[:, None]
+    def pivot(carry: tuple[Square, Square, Array]) -> tuple[Square, Square, Array]:
+        rest, columns, found = carry
+        at = jnp.argmax(jnp.diagonal(rest))
+        column = rest[:, at] / jnp.sqrt(rest[at, at])
+        rest = rest - column[:, None] * column[None, :]
+        return rest, columns.at[:, found].set(column), found + 1
 
-
-def most_free(sites: int) -> int:
-    """How many such changes are kept."""
-    return min(_MOST_FREE, sites)
+    nothing = jnp.zeros_like(onto)
+    columns = jax.lax.while_loop(pivots, pivot, (onto, nothing, jnp.asarray(0)))[1]
+    return columns * (largest / root)[:, None]
 
 
 def into_range(
@@ -65,6 +91,21 @@ def into_range(
 ) -> Row:
     """The change of multipliers that moves nothing and makes negative Ψ least, by weighted
     least squares; `change` is how the Ψ of each direction changes with them."""
+    few = free[:, :BLOCK]
+    return jax.lax.cond(
+        jnp.any(free[:, BLOCK:] != 0),
+        lambda: _into_range(free, psi, change, weight),
+        lambda: _into_range(few, psi, change, weight),
+    )
+
+
+def _into_range(
+    free: Free,
+    psi: Float[Array, " directions"],
+    change: Float[Array, "directions sites"],
+    weight: Float[Array, " directions"],
+) -> Row:
+    """The same with all columns."""
     along = weight[:, None] * (change @ free)
     damping = jnp.asarray(_DAMPED, psi.dtype) * jnp.max(weight) ** 2
     unit = jnp.eye(free.shape[1], dtype=psi.dtype)

@@ -39,7 +39,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
 from .._numerics import nonzero
-from ._in_range import Free, free_multipliers, into_range, most_free
+from ._in_range import Free, free_multipliers, into_range, needed_size
 from ._letting_go import LettingGo
 from ._play import play
 from ._tangent import OFF, ON, SLIDING, Row, Square, TangentNetwork, holding, parallel_angle
@@ -184,7 +184,7 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         psi, opened, moved = letting_go.directions(signal, mu, leader)
         return signal, psi, opened @ rising.T - moved @ through.T
 
-    no_free = jnp.zeros((len(nu), most_free(len(nu))), nu.dtype)
+    no_free = jnp.zeros_like(gram)
 
     def closer(carry: _Ranging) -> _Ranging:
         """Ψ under the next multipliers, and those under which less of it is negative."""
@@ -195,7 +195,9 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         far = (carry.rounds < _RANGES) & ((carry.rounds > 0) | out)
         free = jax.lax.cond(
             far & (carry.rounds == 0),
-            lambda: free_multipliers(gram, together, t.weak(gram, nu)),
+            lambda: free_multipliers(
+                gram, together, t.weak(gram, needed_size(t, gram, sliding, given))
+            ),
             lambda: free,
         )
         after = jax.lax.cond(
@@ -270,6 +272,17 @@ def _shares(gram: Square, still: Bool[Array, " sites"]) -> Square:
     cosine = gram / jnp.sqrt(own[:, None] * own[None, :])
     parallel = jnp.abs(cosine) > 1 - 0.5 * parallel_angle(own.dtype) ** 2
     same = still[:, None] & still[None, :] & parallel
+
+    def joined(same: Bool[Array, "sites sites"]) -> Bool[Array, "sites sites"]:
+        return same.astype(own.dtype) @ same.astype(own.dtype) > 0
+
+    def closed(carry: tuple) -> tuple:
+        return joined(carry[0]), carry[0]
+
+    # What shares a kink with the same site shares it, so that all of them decide alike.
+    same, _ = jax.lax.while_loop(
+        lambda carry: jnp.any(carry[0] != carry[1]), closed, (joined(same), same)
+    )
     return jnp.where(same, gram / own[:, None], 0.0)
 
 

@@ -277,13 +277,17 @@ class TangentNetwork(eqx.Module):
         cancelled = _CANCELLED * eps * self.pulls
         return jnp.sqrt(eps) * self.scale + cancelled + self.astray
 
-    def weak(self, gram: Square, nu: Row) -> Row:
-        """By how much the length² of each normal may change and multipliers in range, or as
-        large as those that are to be brought there, move nothing beyond rounding by that,
-        or it counts as parallel to what it was."""
+    @property
+    def largest_signal(self) -> Scalar:
+        """The largest |signal|, about as large as multipliers in range may be."""
+        return jnp.max(jnp.where(self.present, jnp.abs(self.signal), 0.0))
+
+    def weak(self, gram: Square, size: Row) -> Row:
+        """By how much the length² of each normal may change and multipliers of a size, or
+        in range, move nothing beyond rounding by that, or it counts as parallel to what
+        it was."""
         angle = parallel_angle(gram.dtype)
-        largest = jnp.max(jnp.where(self.present, jnp.abs(self.signal), 0.0))
-        size = jnp.maximum(largest, jnp.abs(nu))
+        size = jnp.maximum(self.largest_signal, size)
         moved = self.rounding / jnp.where(size > 0, size, jnp.inf)
         return jnp.maximum(angle**2 * jnp.diagonal(gram), moved)
 

@@ -16,11 +16,11 @@ decided = jax.jit(lambda t, state, d, play: decide(t, state, d, play))
 followed = jax.jit(regime)
 
 
-def tangent(rate, signal, gram=None, passed=None):
+def tangent(rate, signal, gram=None, passed=None, places=PLACES):
     """A tangent network of so many sites, each with a normal of length 1 of its own unless
     their Gram matrix is given; the other places stay empty."""
     n = len(rate)
-    rest = PLACES - n
+    rest = places - n
 
     def padded(values):
         return jnp.asarray(np.pad(np.asarray(values, float), [(0, rest)] * np.ndim(values)))
@@ -31,10 +31,10 @@ def tangent(rate, signal, gram=None, passed=None):
         passed=padded(np.zeros((n, n)) if passed is None else passed),
         signal=padded(signal),
         rate=padded(rate),
-        present=jnp.arange(PLACES) < n,
-        terms=jnp.ones(PLACES),
-        pulls=jnp.ones(PLACES),
-        astray=jnp.zeros(PLACES),
+        present=jnp.arange(places) < n,
+        terms=jnp.ones(places),
+        pulls=jnp.ones(places),
+        astray=jnp.zeros(places),
         gain=jnp.asarray(1.0),
         layers=3,
     )
@@ -192,6 +192,51 @@ def test_multipliers_of_kinks_that_all_but_depend_on_each_other():
     np.testing.assert_allclose(there.nu[:2], nu, rtol=1e-3)
     np.testing.assert_allclose(there.opens[:2], signal - nu, rtol=1e-3)
     np.testing.assert_allclose(there.closes[:2], nu, rtol=1e-3)
+
+
+def test_sharing_a_kink_is_handed_on():
+    """Of three kinks in a row, at angles of 5e-6, the outer ones count as parallel, too, as
+    both are to the one in the middle: all three decide together."""
+    angle = np.array([0.0, 5e-6, 1e-5])
+    gram = np.cos(angle[:, None] - angle)
+    t = tangent(gram @ [0.1, 0.1, 0.1], [1.0, 1.0, -0.5], gram)
+    there = followed(t, states(SLIDING, SLIDING, SLIDING))
+    assert np.all(there.shares[:3, :3] != 0)
+    np.testing.assert_allclose(there.opens[0], 1.5 - 0.3, rtol=1e-6)
+    assert decision(t, ON, ON, OFF) == (SLIDING, SLIDING, SLIDING)
+
+
+def test_rates_that_differ_by_rounding_are_held_by_multipliers_in_range():
+    """Three normals close together, whose differences are of lengths² 1e-8 and 1e-10. Rates
+    that differ by less than their rounding would take multipliers of hundreds to be held
+    to the last digit; up to rounding they are held at half of the signals."""
+    along = np.array([[1.0, 1.0, 1.0], [1.0, -1.0, 0.0], [1.0, 1.0, -2.0]])
+    along /= np.linalg.norm(along, axis=1, keepdims=True)
+    gram = along.T @ np.diag([3.0, 1e-8, 1e-10]) @ along
+    half, exact = 0.5 * np.ones(3), 0.5 + 5 * along[1] + 300 * along[2]
+    t = tangent(gram @ exact, np.ones(3), gram)
+    assert np.all(np.abs(gram @ (exact - half)) < t.rounding[:3])
+    assert decision(t, SLIDING, SLIDING, SLIDING) == (SLIDING, SLIDING, SLIDING)
+    there = followed(t, states(SLIDING, SLIDING, SLIDING))
+    assert np.all(np.abs(there.rate[:3]) < 2 * t.rounding[:3])
+    assert np.all(there.least[:3] > 0)
+
+
+def test_multipliers_in_range_are_found_among_all_that_hold_a_unit():
+    """The two weights of a unit vanish on 40 samples: 38 changes of their multipliers move
+    nothing. With gates near 0 and 1 the smallest multipliers are far out of range."""
+    generator = np.random.default_rng(0)
+    angle = generator.uniform(0, 2 * np.pi, 40)
+    x = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    gates = np.where(x[:, 0] > 0, 0.98, 0.02)
+    gram = x @ x.T
+    t = tangent(gram @ gates, np.ones(40), gram, places=40)
+    smallest = x @ np.linalg.solve(x.T @ x, x.T @ gates)
+    assert np.sum((smallest < 0) | (smallest > 1)) > 5
+    there = followed(t, jnp.full(40, SLIDING))
+    np.testing.assert_allclose(there.rate, 0.0, atol=1e-7)
+    assert np.all(there.least > -t.rounding)
+    assert np.all((there.nu > -1e-6) & (there.nu < 1 + 1e-6))
 
 
 def test_rounding_arrives_with_what_open_sites_pass():
