@@ -53,16 +53,16 @@ EXPERIMENTS := bantzis timor le_jegelka galanti sweep
 experiments: $(EXPERIMENTS:%=experiments-%)
 
 $(EXPERIMENTS:%=experiments-%): experiments-%: .venv/installed
-	for script in experiments/$*_*.py; do \
-	  $(if $(SIZE),XLA_FLAGS=$(PLAIN)) $(BIN)/python $$script $(SIZE) || exit 1; done
+	for module in $(subst /,.,$(patsubst %.py,%,$(wildcard experiments/$*/[!_]*.py))); do \
+	  $(if $(SIZE),XLA_FLAGS=$(PLAIN)) $(BIN)/python -m $$module $(SIZE) || exit 1; done
 
 # What the pages of the papers show of them: claims and figures at full size, in hours
-MEASURED := $(notdir $(patsubst %/,%,$(wildcard docs/measured/*/)))
+MEASURED := $(patsubst docs/measured/%/claims.json,%,$(wildcard docs/measured/*/*/claims.json))
 
 .PHONY: measured
 measured: .venv/installed
 	for name in $(MEASURED); do \
-	  $(BIN)/python experiments/$$name.py --out docs/measured/$$name || exit 1; \
+	  $(BIN)/python -m experiments.$$(echo $$name | tr / .) --out docs/measured/$$name || exit 1; \
 	  git rev-parse --short HEAD > docs/measured/$$name/commit.txt; done
 
 # Notebooks, stored with what they print and draw

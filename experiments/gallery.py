@@ -4,7 +4,7 @@
 length, of a stochastic descent and of a batch; and of the first each of the
 functions that draw on axes of one's own.
 
-    python experiments/gallery.py [--smoke] [--out DIR]
+    python -m experiments.gallery [--smoke] [--out DIR]
 
 writes the figures, the trajectories' datasets and claims.json, with their certificates.
 """
@@ -19,13 +19,13 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import xarray as xr
-from _claims import Claim
-from _output import write
-from _settings import read_settings
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import gfdyn as gf
+from experiments._common.claims import Claim
+from experiments._common.output import write
+from experiments._common.settings import read_settings
 from gfdyn import plotting
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 MEASURED = Path(__file__).resolve().parents[1] / "measured"
-_MARK = re.compile(r"^<!-- (table|claims): (\w+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- (table|claims): ([\w/]+) -->$", re.MULTILINE)
 # The error at which methods are compared
 _ERROR = 1e-5
 _DESCENTS = ("gradient descent", "gradient descent, PyTorch")
@@ -53,9 +53,8 @@ def claims(name: str) -> str:
         row[0] = _cell_text(f"{row[0]} ({claim['source']})")
     commit = (MEASURED / name / "commit.txt").read_text("utf-8").strip()
     packages = [f"{package} {each}" for package, each in measured["versions"].items()]
-    run = (
-        f"*`experiments/{name}.py`, {measured['seconds']:.0f} s on {measured['machine']}; "
-    )
+    run = f"*`python -m experiments.{name.replace('/', '.')}`, "
+    run += f"{measured['seconds']:.0f} s on {measured['machine']}; "
     run += f"commit {commit}, {', '.join(packages)}.*"
     return f"{_table(['claim', 'verdict', 'measured', 'expected'], rows)}\n\n{run}"
 

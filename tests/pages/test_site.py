@@ -203,7 +203,7 @@ def test_tables_are_those_of_the_measurements(monkeypatch):
     page = tables.filled("# A\n\n<!-- table: sweeps -->\n")
     ratio = tables.report("sweeps")["rows"][0]["ratio"]
     assert f"| {ratio:.2f} |" in page and "<!--" not in page
-    claims = tables.filled("<!-- claims: bantzis_fig5 -->")
+    claims = tables.filled("<!-- claims: bantzis/fig5 -->")
     assert claims.count("| HOLDS |") > 3 and "commit" in claims
     with pytest.raises(KeyError):
         tables.filled("<!-- table: nothing -->")

@@ -18,13 +18,13 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 # Files of each script, the number of its claims at the small size, and by the start of
 # their statements those that need not hold there.
 SMOKE = {
-    "bantzis_digits_directions": (
+    "bantzis.digits_directions": (
         ["directions.nc", "directions.png"],
         7,
         # Of so few samples there are more optima.
         {"width 4: fraction of starts"},
     ),
-    "bantzis_fig1": (
+    "bantzis.fig1": (
         ["sgd_1.nc", "flow.nc", "fig1_1.png", "fig3_1.png", "fig3_flow.png"],
         10,
         # Ranks of so narrow a network are not clear-cut, nor is it trained to the end.
@@ -34,7 +34,7 @@ SMOKE = {
             "scale 1, seed 0: smallest s2/s1",
         },
     ),
-    "bantzis_fig2": (
+    "bantzis.fig2": (
         ["descent.nc", "flow.nc", "depth_four.nc", "fig2.png", "fig6.png"],
         12,
         # Of narrower nets, from a few starts
@@ -45,28 +45,32 @@ SMOKE = {
             "depth 4: largest",
         },
     ),
-    "bantzis_fig4": (["sgd.nc", "fig4.png"], 1, set()),
-    "bantzis_fig5": (
+    "bantzis.fig4": (["sgd.nc", "fig4.png"], 1, set()),
+    "bantzis.fig5": (
         ["angles.nc", "depths.nc", "bounds.nc", "fig5.png"],
         21,
         # Refuted at every size: Prop. 3.2 needs a hidden layer.
         {"two points: s*(2) − s*(1)"},
     ),
-    "bantzis_scale_depth": (
+    "bantzis.scale_depth": (
         ["runs.nc", "escapes.nc", "plateaus.png"],
         8,
         # Of a single depth
         {"log of first plateau over first escape, in t, at the smallest norm"},
     ),
-    "galanti_fig1": (
+    "galanti.fig1": (
         ["runs.nc", "fig1.png"],
         8,
         # In so short a time neither distances nor ranks have fallen.
         {"cross_entropy, λ=0.01", "squared, λ=0.01"},
     ),
     # Nor is anything forgotten.
-    "galanti_fig2": (["runs.nc", "fig2.png"], 4, {"equal", "smallest batches"}),
-    "galanti_fig3": (
+    "galanti.figures --figure 2": (
+        ["runs.nc", "fig2.png"],
+        4,
+        {"equal", "smallest batches"},
+    ),
+    "galanti.figures --figure 3": (
         ["runs.nc", "fig3.png"],
         12,
         {
@@ -79,36 +83,40 @@ SMOKE = {
             "smallest batches",
         },
     ),
-    "galanti_fig4": (["runs.nc", "fig4.png"], 4, {"equal", "smallest batches"}),
-    "galanti_fig5": (
+    "galanti.figures --figure 4": (
+        ["runs.nc", "fig4.png"],
+        4,
+        {"equal", "smallest batches"},
+    ),
+    "galanti.figures --figure 5": (
         ["runs.nc", "fig5.png"],
         6,
         {"equal", "smallest batches", "full batch"},
     ),
-    "galanti_fig6": (
+    "galanti.figures --figure 6": (
         ["runs.nc", "fig6.png"],
         10,
         {f"equal {b}, B={size}:" for b in ("epochs", "steps") for size in (8, 32)},
     ),
-    "galanti_fig7": (
+    "galanti.figures --figure 7": (
         ["runs.nc", "fig7.png"],
         6,
         {f"equal {b}, B={size}:" for b in ("epochs", "steps") for size in (8, 32)},
     ),
-    "le_jegelka_decomposition": (
+    "le_jegelka.decomposition": (
         ["errors.nc", "errors.png"],
         7,
         # Refuted at every size
         {"E10: first version", "E10: as printed"},
     ),
-    "le_jegelka_invariances": (["invariances.nc", "invariances.png"], 4, set()),
-    "le_jegelka_regimes": (
+    "le_jegelka.invariances": (["invariances.nc", "invariances.png"], 4, set()),
+    "le_jegelka.regimes": (
         ["opposed.nc", "linear.nc", "relu.nc", "regimes.png"],
         14,
         # Of shorter trajectories; refuted at every size
         {"E11, relu: least |entry|", "E11: as printed"},
     ),
-    "le_jegelka_refutation": (
+    "le_jegelka.refutation": (
         ["opposed.nc", "generic.nc", "classes.nc", "refutation.png"],
         45,
         # Of shorter trajectories; refuted at every size
@@ -124,7 +132,7 @@ SMOKE = {
             "E4, two layers: first version",
         },
     ),
-    "le_jegelka_tails": (
+    "le_jegelka.tails": (
         ["logistic.nc", "convolutions.nc", "descent.nc", "tails.png"],
         43,
         # Not reached by small norms; refuted at every size
@@ -137,11 +145,11 @@ SMOKE = {
             "E9, relu, rate 0.05: first version",
         },
     ),
-    "timor_deep": (["optima.nc", "deep.png"], 8, set()),
-    "timor_margin": (["margin.nc", "margin.png"], 5, set()),
-    "timor_fig1": (["paper.nc", "many.nc", "fig1.png"], 17, set()),
-    "timor_fig2_3": (["limits.nc", "fig2.png", "fig3.png"], 8, set()),
-    "timor_theorems_2_3": (
+    "timor.deep": (["optima.nc", "deep.png"], 8, set()),
+    "timor.margin": (["margin.nc", "margin.png"], 5, set()),
+    "timor.fig1": (["paper.nc", "many.nc", "fig1.png"], 17, set()),
+    "timor.fig2_3": (["limits.nc", "fig2.png", "fig3.png"], 8, set()),
+    "timor.theorems_2_3": (
         ["theorem_2.nc", "theorem_3.nc", "theorems_2_3.png"],
         26,
         set(),
@@ -149,25 +157,29 @@ SMOKE = {
 }
 # As users run them, in a process of their own: the one in single precision, and one that
 # solves with exact kinks.
-OUTSIDE = {"bantzis_fig4", "timor_theorems_2_3"}
+OUTSIDE = {"bantzis.fig4", "timor.theorems_2_3"}
 
 
 @pytest.fixture
 def module(monkeypatch):
-    """A module of the experiments by name, imported as the scripts do."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    return import_module
+    """A module of the experiments by name."""
+    monkeypatch.syspath_prepend(str(FOLDER.parent))
+    return lambda name: import_module(f"experiments.{name}")
 
 
 def run(name: str, out: Path, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(FOLDER / f"{name}.py"), "--out", str(out), *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", f"experiments.{name}", "--out", str(out), *arguments]
+    return subprocess.run(command, cwd=FOLDER.parent, capture_output=True, text=True)
 
 
 def test_every_script_is_run():
-    scripts = {path.stem for path in FOLDER.glob("*.py") if path.stem[0] != "_"}
     papers = ("bantzis", "galanti", "le_jegelka", "timor")
-    assert {name for name in scripts if name.startswith(papers)} == set(SMOKE)
+    scripts = {
+        f"{paper}.{path.stem}"
+        for paper in papers
+        for path in (FOLDER / paper).glob("[!_]*.py")
+    }
+    assert scripts == {name.split()[0] for name in SMOKE}
 
 
 @pytest.mark.slow
@@ -181,7 +193,9 @@ def test_smoke(name, tmp_path, module, capsys):
         printed = done.stdout
     else:
         # In this process, where they share imports and programs, and warnings are errors.
-        assert module(name).main(["--smoke", "--out", str(tmp_path)]) == 0
+        script, *options = name.split()
+        options += ["--smoke", "--out", str(tmp_path)]
+        assert module(script).main(options) == 0
         printed = capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {*files, "claims.json"}
     for file in files:
@@ -209,7 +223,7 @@ def test_smoke(name, tmp_path, module, capsys):
 def test_the_sweep(tmp_path, module, compilation_cache):
     """It is run, resumed, and reports of each data set."""
     for _ in range(2):
-        assert module("sweep_scale_depth").main(["--smoke", "--out", str(tmp_path)]) == 0
+        assert module("sweep.scale_depth").main(["--smoke", "--out", str(tmp_path)]) == 0
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"teacher", "teacher.nc", "escapes.png", "claims.json"}
     assert (tmp_path / "teacher" / "report.html").stat().st_size > 10_000
@@ -239,7 +253,7 @@ def test_the_gallery(tmp_path, module):
 
 
 def test_mnist_needs_a_path(tmp_path):
-    done = run("bantzis_fig4", tmp_path, "--data", "mnist")
+    done = run("bantzis.fig4", tmp_path, "--data", "mnist")
     assert done.returncode != 0
     assert "--data mnist needs --path FILE; nothing is downloaded." in done.stderr
 
@@ -253,7 +267,7 @@ def test_mnist_from_disk(tmp_path, module):
     small = ["--width", "4", "--epochs", "2", "--batch-size", "8", "--seeds", "3"]
     where = ["--data", "mnist", "--path", str(tmp_path / "mnist.npz")]
     options = [*where, *small, "--no-flow", "--out", str(tmp_path / "out")]
-    assert module("bantzis_fig1").main(options) == 0
+    assert module("bantzis.fig1").main(options) == 0
     report = json.loads((tmp_path / "out" / "claims.json").read_text(encoding="utf-8"))
     assert len(report["claims"]) == 6
     assert {row["verdict"] for row in report["claims"]} == {"NOT TESTED"}
@@ -265,7 +279,7 @@ def test_mnist_from_disk(tmp_path, module):
 
 
 def test_verdicts(module):
-    claims = module("_claims")
+    claims = module("_common.claims")
 
     def verdict(measured, **ends):
         return claims.Claim(statement="a", source="b", measured=measured, **ends).verdict
@@ -281,7 +295,7 @@ def test_verdicts(module):
 
 
 def test_claims_that_are_none(module):
-    claims = module("_claims")
+    claims = module("_common.claims")
 
     def claim(measured, **ends):
         return claims.Claim(
@@ -299,7 +313,7 @@ def test_claims_that_are_none(module):
 
 
 def test_table_and_json(module):
-    claims = module("_claims")
+    claims = module("_common.claims")
     rows = [
         claims.Claim(
             statement="rises", source="Fig. 1", measured=np.float32(0.5), low=0.25
@@ -330,7 +344,7 @@ def test_table_and_json(module):
 
 
 def test_rests(module):
-    find = module("_image_training").find_plateaus
+    find = module("bantzis._image_training").find_plateaus
     # Two plateaus of 10 and 20 saves, noise upwards on the second
     second = np.full(20, 1.8)
     second[[3, 11]] += 0.5
@@ -372,8 +386,8 @@ def saddles():
 
 
 def verdicts(module, run):
-    training = module("_image_training").Training(seeds=(3,))
-    claims = module("_plateau_claims").plateau_claims(
+    training = module("bantzis._image_training").Training(seeds=(3,))
+    claims = module("bantzis._plateau_claims").plateau_claims(
         training, run.expand_dims(seed=[3]), 1.0
     )
     names = [claim.statement.removeprefix("scale 1, seed 3: ") for claim in claims]
@@ -413,7 +427,7 @@ def test_claims_without_a_second_plateau(module, saddles):
 
 
 def test_plateau_table(module, saddles):
-    assert module("_image_training").plateau_table(
+    assert module("bantzis._image_training").plateau_table(
         saddles.expand_dims(seed=[3])
     ).splitlines() == [
         "seed  plateau   from epoch    to epoch      loss  ranks (bottleneck)",

@@ -18,9 +18,9 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 
 @pytest.fixture
 def module(monkeypatch):
-    """A module of the experiments by name, imported as the scripts do."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    return import_module
+    """A module of the experiments by name."""
+    monkeypatch.syspath_prepend(str(FOLDER.parent))
+    return lambda name: import_module(f"experiments.{name}")
 
 
 # --- Runs -----------------------------------------------------------------------------
@@ -28,7 +28,7 @@ def module(monkeypatch):
 
 @pytest.fixture
 def runs(module):
-    return module("_galanti_runs")
+    return module("galanti._runs")
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_forgetting(runs):
 
 @pytest.fixture
 def claims(module):
-    return module("_galanti_claims")
+    return module("galanti._claims")
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_claims_in_the_least_favourable_seed(claims, two):
 
 
 def test_digits_are_split(module):
-    images = module("_galanti_images").load_images("digits", None, None)
+    images = module("galanti._images").load_images("digits", None, None)
     assert images.samples == 1408 and images.test.data.num_samples == 389
     assert images.train.data.x.dtype == np.float32
     rows = np.concatenate([images.train.data.x, images.test.data.x])
@@ -228,7 +228,7 @@ def test_digits_are_split(module):
 
 def test_cifar_from_disk(module, tmp_path):
     """The binary version and an archive, alike; a sixth to test on."""
-    of = module("_galanti_images")
+    of = module("galanti._images")
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (12, 3072), np.uint8)
     classes = np.arange(12, dtype=np.uint8) % 10
@@ -249,7 +249,7 @@ def test_cifar_from_disk(module, tmp_path):
 
 
 def test_cifar_that_is_none(module, tmp_path):
-    of = module("_galanti_images")
+    of = module("galanti._images")
     with pytest.raises(ValueError, match="--data cifar10 needs --path FILE"):
         of.load_images("cifar10", None, None)
     with pytest.raises(FileNotFoundError, match=r"no data_batch_\*.bin"):
@@ -260,3 +260,14 @@ def test_cifar_that_is_none(module, tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(ValueError, match="no npz of x_train and y_train"):
         of.read_cifar10(tmp_path / "other.npz")
+
+
+def test_each_figure_has_a_folder_of_its_own(module, capsys):
+    """A folder that is given is that of one figure, which must be said."""
+    figures = module("galanti.figures")
+    with pytest.raises(SystemExit):
+        figures.main(["--smoke", "--out", "anywhere"])
+    assert "--figure" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        figures.main(["--figure", "1", "--smoke"])
+    assert "choose from 2, 3" in capsys.readouterr().err
