@@ -16,146 +16,28 @@ import warnings
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import jax
-import jax.numpy as jnp
 import tyro
 from matplotlib.figure import Figure
 
-from .. import losses, stopping
+from .. import stopping
 from .._atomic import replace_atomically
-from ..data import Dataset
 from ..descent import NormScaledRate, descend
 from ..flows import AbstractFlow, EscapeFlow, GradientFlow
 from ..nets import MLP
 from ..problem import Problem
 from ..run import AcceptedSteps, CertificateWarning, SolveError, Trajectory, is_ok, solve
 from ..solvers import Adaptive, ExactKinks
-from ..sweeps.spec import (
-    NUM_SAMPLES,
-    DataName,
-    LossName,
-    check_memory,
-    draw_net,
-    load_dataset,
-    num_parameters,
-)
+from ._commands import FULL_WIDTH, Descend, Escape, Flow, Integration, Setup
+from ._problem import make_net, make_problem
 from ._report import RECORDS, figures, report
 from ._sweep import Report, Sweep, expand, run_sweep, write_report
 from ._usage import in_one_line
 
 
-SolverName = Literal["adaptive", "exact"]
 _SOLVERS = {"adaptive": Adaptive, "exact": ExactKinks}
-_FULL_WIDTH = 64
-_DEFAULT_SAMPLES = 600
-_ESCAPE_SAMPLES = 50
-_IMAGES = ("digits", "mnist")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Setup:
-    """The problem, the network and where results go; common to all commands."""
-
-    data: DataName = "digits"
-    """Data set."""
-    path: Path | None = None
-    """File or folder with MNIST (IDX, gzipped or not, or npz), for --data mnist."""
-    samples: int | Literal["all"] | None = None
-    """Number of samples, drawn at random from digits and mnist, of which there may be all;
-    600 if None, 8 on the circle."""
-    loss: LossName | None = None
-    """Loss; cross_entropy for digits and mnist, squared otherwise, if None."""
-    depth: int = 6
-    """L, the number of weight matrices."""
-    width: int = 64
-    """Neurons in each hidden layer."""
-    activation: str = "relu"
-    """relu, identity or leaky_relu(SLOPE)."""
-    init_scale: float = 1e-6
-    """Norm of all parameters together at the start."""
-    seed: int = 0
-    """Seed of the network and of the choice of samples."""
-    dtype: Literal["float32", "float64"] = "float64"
-    """Precision of data and parameters."""
-    max_saves: int = 256
-    """Most rows kept of the trajectory."""
-    out: Path = Path("results")
-    """Folder for trajectory, settings and figures; a subfolder is made per command."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Integration(Setup):
-    """How a flow is integrated; common to `escape` and `flow`."""
-
-    rtol: float = 1e-6
-    """Relative tolerance per step."""
-    solver: SolverName = "exact"
-    """exact, through kinks and along those that neurons slide on; or adaptive, which is
-    blind to them."""
-    max_steps: int = 20_000
-    """Most steps to attempt."""
-    strict: bool = False
-    """Exit with status 3 if the certificate does not hold."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Escape(Integration):
-    """Saddle escape: the gradient flow of the full loss in escape coordinates, from a small
-    initialisation to the plateau that follows the first one."""
-
-    samples: int | Literal["all"] | None = None
-    """Number of samples, drawn at random from digits and mnist, of which there may be all;
-    50 if None, 8 on the circle."""
-    width: int = 16
-    """Neurons in each hidden layer."""
-    full: bool = False
-    """All samples at width 64, in place of --samples and --width."""
-    localized: bool = False
-    """Integrate the localized loss, and stop when the direction has converged."""
-    settled: float = 1e-3
-    """Stop once the mean rate of fall of the risk is this fraction of its largest."""
-    tau_max: float = math.inf
-    """Stop at this τ at the latest."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Flow(Integration):
-    """Gradient flow in physical time, or in the clock of the loss or of arc length."""
-
-    init_scale: float = 10.0
-    """Norm of all parameters together at the start."""
-    depth: int = 3
-    """L, the number of weight matrices."""
-    t1: float = 20.0
-    """End of the run, in the clock chosen."""
-    clock: Literal["physical", "loss", "arc"] = "physical"
-    """The clock to integrate in."""
-    weight_decay: float = 0.0
-    """λ of the penalty λ‖θ‖² (its gradient is 2λθ)."""
-    risk_below: float | None = None
-    """Stop once the risk is this small."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Descend(Setup):
-    """Gradient descent, or SGD, on the time axis t = Σ lr."""
-
-    init_scale: float = 10.0
-    """Norm of all parameters together at the start."""
-    depth: int = 3
-    """L, the number of weight matrices."""
-    learning_rate: float = 0.02
-    """Learning rate; with --norm-scaled the constant c of c/‖θ‖^(L−2)."""
-    norm_scaled: bool = False
-    """Divide the learning rate by ‖θ‖^(L−2), as Bantzis et al. do."""
-    steps: int = 1000
-    """Number of steps."""
-    batch_size: int | None = None
-    """Samples a step, without replacement within an epoch; all if None."""
-    weight_decay: float = 0.0
-    """λ of the penalty λ‖θ‖² (its gradient is 2λθ)."""
 
 
 Command = (
@@ -220,7 +102,7 @@ def run(command: Escape | Flow | Descend) -> int:
         with --strict 3 if it succeeded but its certificate does not hold.
     """
     if isinstance(command, Escape) and command.full:
-        command = dataclasses.replace(command, samples="all", width=_FULL_WIDTH)
+        command = dataclasses.replace(command, samples="all", width=FULL_WIDTH)
     problem, net = make_problem(command), make_net(command)
     name = type(command).__name__.lower()
     out = command.out / name
@@ -254,36 +136,6 @@ def run(command: Escape | Flow | Descend) -> int:
         return 1
     strict = isinstance(command, Integration) and command.strict
     return 3 if strict and not traj.certificate.holds else 0
-
-
-def make_problem(setup: Setup) -> Problem:
-    """The problem that the settings describe."""
-    dataset = _dataset(setup)
-    loss = setup.loss or ("cross_entropy" if setup.data in _IMAGES else "squared")
-    return Problem(dataset, getattr(losses, loss))
-
-
-def make_net(setup: Setup) -> MLP:
-    """The network that the settings describe, at its initial norm.
-
-    Raises:
-        ValueError: on a depth, width or scale that makes no network.
-    """
-    for name in ("depth", "width", "init_scale", "max_saves"):
-        if not getattr(setup, name) > 0:
-            raise ValueError(
-                f"--{name.replace('_', '-')} {getattr(setup, name)}: must be positive."
-            )
-    dataset = _dataset(setup)
-    ends = dataset.x.shape[1], dataset.y.shape[-1]
-    numbers = num_parameters(ends[0], setup.width, setup.depth, ends[1])
-    check_memory("--depth and --width", (setup.depth, setup.width), numbers)
-    kept = setup.max_saves * numbers
-    check_memory("--max-saves", setup.max_saves, kept, copies=1)
-    widths = [ends[0], *[setup.width] * (setup.depth - 1), ends[1]]
-    scale = jnp.asarray(setup.init_scale, setup.dtype)
-    key = jax.random.key(setup.seed)
-    return draw_net(widths, setup.activation, key, scale, setup.dtype)
 
 
 def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> Trajectory:
@@ -325,37 +177,6 @@ def _integrate(command: Escape | Flow | Descend, problem: Problem, net: MLP) -> 
         max_steps=command.max_steps,
         progress=True,
     )
-
-
-def _dataset(setup: Setup) -> Dataset:
-    if setup.data == "mnist" and setup.path is None:
-        raise ValueError("--data mnist needs --path FILE; nothing is downloaded.")
-    if setup.data != "mnist" and setup.path is not None:
-        raise ValueError(f"--path {setup.path}: is for --data mnist.")
-    samples = _num_samples(setup)
-    return load_dataset(setup.data, samples, setup.seed, setup.dtype, setup.path)
-
-
-def _num_samples(setup: Setup) -> int | None:
-    """How many samples are asked for, None for all; refused where there are none such."""
-    data, samples = setup.data, setup.samples
-    if samples is None:
-        few = _ESCAPE_SAMPLES if isinstance(setup, Escape) else _DEFAULT_SAMPLES
-        return NUM_SAMPLES["circle"] if data == "circle" else few
-    if samples == "all":
-        if data not in _IMAGES:
-            raise ValueError(f"--samples all: {data} data are made; give a number.")
-        return None
-    if samples < 1:
-        raise ValueError(f"--samples {samples}: must be positive.")
-    if data == "digits" and samples > NUM_SAMPLES["digits"]:
-        raise ValueError(
-            f"--samples {samples}: there are {NUM_SAMPLES['digits']} digits; give no more, "
-            "or all."
-        )
-    if data == "circle" and samples % 2:
-        raise ValueError(f"--samples {samples}: must be even on the circle.")
-    return samples
 
 
 def _announcement(command: Setup, problem: Problem, net: MLP) -> str:

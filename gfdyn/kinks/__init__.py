@@ -1,43 +1,42 @@
 """Where pre-activations are 0: sites, regimes, and the velocity along kinks."""
 
-from ._regime import (
-    Decision as Decision,
-    KinkRegime as KinkRegime,
-    decide as decide,
-    regime as regime,
-    swaying as swaying,
+from ._decision import Decision as Decision, decide as decide, swaying as swaying
+from ._masks import (
+    any_of as any_of,
+    both as both,
+    count as count,
+    either as either,
+    masked as masked,
+    samples_of as samples_of,
+    smallest as smallest,
+    without as without,
 )
+from ._near_kinks import (
+    drift as drift,
+    kink_sizes as kink_sizes,
+    near_kinks as near_kinks,
+    rounding_of as rounding_of,
+    slack as slack,
+    sliding_along as sliding_along,
+)
+from ._regime import KinkRegime as KinkRegime, regime as regime
 from ._shared import SharedKinks as SharedKinks, shared_kinks as shared_kinks
 from ._sites import (
     GateState as GateState,
     Linearisation as Linearisation,
-    any_of as any_of,
     awaiting as awaiting,
-    both as both,
     captured as captured,
     constant as constant,
-    count as count,
-    drift as drift,
-    either as either,
     flipped as flipped,
     flips as flips,
-    kink_sizes as kink_sizes,
     linearise as linearise,
     live_gates as live_gates,
-    masked as masked,
-    near_kinks as near_kinks,
     nowhere as nowhere,
     preactivations as preactivations,
     returning as returning,
-    rounding_of as rounding_of,
-    samples_of as samples_of,
-    slack as slack,
-    sliding_along as sliding_along,
-    smallest as smallest,
     standing as standing,
     through_gates as through_gates,
     values_of as values_of,
-    without as without,
     zeros_at as zeros_at,
 )
 from ._sliding import (
@@ -49,17 +48,16 @@ from ._sliding import (
     gate_values as gate_values,
     z_rates as z_rates,
 )
-from ._tangent import (
+from ._slots import (
     NONE as NONE,
     OFF as OFF,
     ON as ON,
     SLIDING as SLIDING,
     Slots as Slots,
     States as States,
-    TangentNetwork as TangentNetwork,
     no_alternative as no_alternative,
     places_among as places_among,
     slots_of as slots_of,
     states_of as states_of,
-    tangent_network as tangent_network,
 )
+from ._tangent import TangentNetwork as TangentNetwork, tangent_network as tangent_network

@@ -6,7 +6,9 @@ from jaxtyping import Array, Bool, Float
 
 from .._numerics import nonzero
 from .._types import Scalar
-from ._tangent import BLOCK, Row, Square, TangentNetwork, holding
+from ._normals import Row, Square, holding
+from ._slots import BLOCK
+from ._tangent import TangentNetwork
 
 
 # Changes of multipliers that move nothing

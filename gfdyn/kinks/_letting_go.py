@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ._tangent import Row, Square, TangentNetwork
+from ._normals import Row, Square
+from ._tangent import TangentNetwork
 
 
 class LettingGo(eqx.Module):

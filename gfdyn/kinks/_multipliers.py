@@ -16,16 +16,8 @@ from .._numerics import nonzero
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow
 from ..nets import AbstractNet
-from ._sites import (
-    GateState,
-    Linearisation,
-    constant,
-    linearise,
-    masked,
-    samples_of,
-    standing,
-    values_of,
-)
+from ._masks import masked, samples_of
+from ._sites import GateState, Linearisation, constant, linearise, standing, values_of
 
 
 # In units of the precision, relative to the right-hand side.

@@ -5,7 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
-from ._tangent import BLOCK, OFF, ON, SLIDING, Row, TangentNetwork
+from ._normals import Row
+from ._slots import BLOCK, OFF, ON, SLIDING
+from ._tangent import TangentNetwork
 
 
 # Rounds in which a play comes to the kinks.

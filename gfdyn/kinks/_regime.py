@@ -1,4 +1,4 @@
-"""The decision at a kink: which sites are on, off or sliding next.
+"""The law at kinks: rates, multipliers, and what may leave, of a regime.
 
 **The law.** The exact flow is the limit of gradient descent as its step falls. Blown up at
 a point, the network is linear but at the sites whose pre-activation is 0 there: these pass
@@ -19,18 +19,6 @@ move on along a direction in which sliding sites get rates p changes Φ by
     Ψ(p) = Σ c max(p, 0) − ν p  ≥ 0,
 
 which for a kink of its own says 0 ≤ ν ≤ c: its gate is in range, and its signal positive.
-
-**Three outcomes.** A site that reaches its kink *crosses* if beyond it the flow leads on,
-*slides* if it leads back; and a site that slides is *let go* where Ψ turns negative: opened
-if ν > c, closed if ν < 0, and where both hold the kink has turned from attracting to
-repelling: the flow is not unique, and the gate goes to the side on which it stood for
-longer (open at part λ of the steps of descent). Sites that share a kink are opened
-and closed together, by the sign of their part in it. Where a site opens below others that
-share their kinks, these part from it or go with it, whichever lowers Ψ.
-
-**Below others that slide** Ψ < 0 is not enough. Gates of a sample sway together: while the
-lower site is on, the upper one is on more often than on the average, or less, so that
-the signal c that the lower one meets is not the mean one. What descent does is played.
 """
 
 import equinox as eqx
@@ -41,18 +29,11 @@ from jaxtyping import Array, Bool, Int, Int8
 from .._numerics import nonzero
 from ._in_range import Free, free_multipliers, into_range, needed_size
 from ._letting_go import LettingGo
-from ._play import play
-from ._tangent import OFF, ON, SLIDING, Row, Square, TangentNetwork, holding, parallel_angle
+from ._normals import Row, Square, holding, parallel_angle
+from ._slots import OFF, ON, SLIDING
+from ._tangent import TangentNetwork
 
 
-# Proposals before gradient descent is played, and after each time that it was; in the
-# first few all is changed that is wrong.
-_PROPOSALS, _TOGETHER = 24, 3
-_PLAYS = 4
-# Rounds of the first play, and how many times as many each further one has; of one that
-# tells whether a site sways to the end.
-_ROUNDS, _LONGER = 400, 3
-_LONG = 10_000
 # How many times multipliers are brought nearer to their range.
 _RANGES = 4
 # Ψ of what is not below other sliding sites counts so much more in that, so that what is
@@ -284,108 +265,3 @@ def _shares(gram: Square, still: Bool[Array, " sites"]) -> Square:
         lambda carry: jnp.any(carry[0] != carry[1]), closed, (joined(same), same)
     )
     return jnp.where(same, gram / own[:, None], 0.0)
-
-
-class Decision(eqx.Module):
-    """The state of each site next, whether it was verified, and whether another may be as
-    right, as gradient descent was not seen to settle."""
-
-    state: Int8[Array, " sites"]
-    verified: Bool[Array, ""]
-    choice: Bool[Array, ""]
-
-
-def decide(
-    t: TangentNetwork,
-    proposal: Int8[Array, " sites"],
-    start: Row,
-    playing: Bool[Array, ""],
-    needed: Bool[Array, ""] | bool = True,
-) -> Decision:
-    """The regime in which gradient descent settles, from a proposal.
-
-    What is wrong with a proposal makes the next one, if Φ is convex: then the regime that
-    is right is the only one. If it is not, if no proposal is right soon, or if `playing`,
-    gradient descent is played, from `start`, and makes the next proposal (`play`). If no
-    play leads to a regime that is right, those are tried that the first proposal leads to,
-    and that with all sites sliding.
-    """
-    period = _PROPOSALS + 1
-    convex = ~jnp.any(t.present & (t.signal < 0)) & ~jnp.any(t.passed != 0)
-    sliding = jnp.where(t.present, SLIDING, OFF)
-
-    def going(carry: tuple) -> Array:
-        *_, verified, attempt = carry
-        return ~verified & (attempt < (_PLAYS + 3) * period - 1)
-
-    def attempt(carry: tuple) -> tuple:
-        state, verified, number = carry
-        number = jnp.where((number == 1) & ~convex, _PROPOSALS, number)
-        turn = number // period
-        afresh = number % period == _PROPOSALS
-        plays = ~verified & afresh & (turn < _PLAYS)
-        # Under vmap all lanes play, those that need not no round.
-        rounds = jnp.where(plays, _ROUNDS * _LONGER**turn, 0)
-
-        def played() -> tuple:
-            return play(t, start, rounds, t.present).state, jnp.asarray(False)
-
-        def proposed() -> tuple:
-            begins = jnp.where(turn == _PLAYS, proposal, sliding)
-            tried = jnp.where(afresh, begins, state)
-            there = regime(t, tried)
-            after = _next(t, there, number % period >= _TOGETHER)
-            return after, jnp.all(after == there.state)
-
-        return *jax.lax.cond(plays, played, proposed), number + 1
-
-    number = jnp.where(playing, _PROPOSALS, 0)
-    carry = (proposal, ~jnp.asarray(needed), number)
-    state, verified, number = jax.lax.while_loop(going, attempt, carry)
-    return Decision(state, verified, number > (_PLAYS + 1) * period)
-
-
-def _next(
-    t: TangentNetwork, there: KinkRegime, singly: Bool[Array, ""]
-) -> Int8[Array, " sites"]:
-    """The state with what is wrong with it changed, the worst of it alone if `singly`.
-
-    A site whose rate leads to its other side goes there if it would go on there, and slides
-    if it would come back, as does an open one that stays; a sliding one with Ψ < 0 is let
-    go.
-    """
-    on, off = there.state == ON, there.state == OFF
-    rate, rounding = there.rate, there.rate_rounding
-    wrong = there.stays | jnp.where(on, rate < -rounding, off & (rate > rounding))
-    own_flip = jnp.diagonal(t.gram) * there.signal
-    beyond = jnp.where(on, rate + own_flip, rate - own_flip)
-    leads_on = ~there.stays & jnp.where(on, beyond < 0, beyond > 0)
-    sways = swaying(t, there, ~jnp.any(wrong))
-    room = there.room(sways)
-    leaving = room < 0
-    badness = jnp.where(wrong, jnp.abs(rate), jnp.where(leaving, -t.gain * room, 0.0))
-    worst = jnp.arange(len(rate)) == jnp.argmax(badness)
-    # Kinks that depend on each other are let go together.
-    first = jnp.any(worst & leaving)
-    wrong = wrong & (worst | ~singly)
-    after = jnp.where(first | ~singly, there.let_go(sways), there.state)
-    other = jnp.where(leads_on, jnp.where(on, OFF, ON), SLIDING)
-    return jnp.where(wrong, other, after)
-
-
-def swaying(
-    t: TangentNetwork, there: KinkRegime, needed: Bool[Array, ""] | bool = True
-) -> Bool[Array, " sites"]:
-    """The sites below others that slide that descent does not let go, though Ψ < 0; if that
-    is needed.
-
-    Gates of a sample sway together: the signal that a site sees while it is on is not the
-    mean signal, so that it may stay at its kink.
-    """
-    none = jnp.zeros_like(there.below)
-    doubtful = there.below & (there.room(none) < 0) & needed
-
-    def played() -> Bool[Array, " sites"]:
-        return play(t, there.own_rate(t), jnp.asarray(_LONG), doubtful).sways
-
-    return jax.lax.cond(jnp.any(doubtful), played, lambda: none)

@@ -22,7 +22,8 @@ from ..nets import (
     passing_alone,
     with_ratios,
 )
-from ._sites import GateState, any_of, both, standing
+from ._masks import any_of, both
+from ._sites import GateState, standing
 
 
 class SharedKinks(eqx.Module):

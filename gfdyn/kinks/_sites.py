@@ -15,17 +15,8 @@ from jaxtyping import Array, Bool, Float
 from .._by_layer import per_layer
 from .._types import Mask, Sites
 from ..flows import AbstractFlow
-from ..nets import AbstractNet, PiecewiseLinear, norm
-
-
-# A site counts as dead where ‖∂z/∂θ‖ is this part of what it is with all gates open.
-_DEAD = 0.1
-# What counts as rounding of z, relative to the largest of its layer, in units of the
-# precision.
-_Z_ROUNDING = 500.0
-# z counts as 0 but for rounding where parameters no further off than this power of the
-# precision, relative to ‖θ‖, have z = 0: events leave several kinks that meet so near.
-_AT_KINK = 3 / 4
+from ..nets import AbstractNet, PiecewiseLinear
+from ._masks import any_of, either, samples_of, without
 
 
 class GateState(eqx.Module):
@@ -176,65 +167,6 @@ def values_of(net: AbstractNet, on: Mask, dtype: Any) -> Sites:
     )
 
 
-def near_kinks(flow: AbstractFlow, position: Any, gates: GateState, z: Sites) -> Mask:
-    """The sites at which z is 0 but for rounding, of samples that could reach them."""
-    net, x = flow.point(position), flow.problem.data.x
-    on = either(standing(gates, z), gates.sliding)
-    norms = net.gradient_norms(x, values_of(net, on, x.dtype))
-    near = _within_rounding(net, z, norms)
-    reached = net.gradient_norms(x, values_of(net, either(on, near), x.dtype))
-    return per_layer(lambda m, n: m & (n > 0), near, reached)
-
-
-def _within_rounding(net: AbstractNet, z: Sites, norms: Sites) -> Mask:
-    """The sites at which z is 0 but for rounding, given ‖∂z/∂θ‖."""
-    reach = jnp.finfo(norms[0].dtype).eps ** _AT_KINK * norm(net)
-    return tuple(
-        (jnp.abs(zl) <= reach * n) & (not sigma.is_linear)
-        for zl, n, sigma in zip(z, norms, net.activations, strict=True)
-    )
-
-
-def kink_sizes(
-    flow: AbstractFlow,
-    position: Any,
-    z: Sites,
-    signal: Sites,
-    nu: Sites,
-    gates: GateState,
-    reach: Array,
-    at_rest: bool = False,
-) -> Sites:
-    """How far the gradient jumps where each gate flips, ‖(1 − slope) c_a ∂z_a/∂θ‖, with
-    sliding gates open.
-
-    A sample that hardly any unit of some layer lets through has next to no z in the layers
-    above, and lets no signal down. That changes at once where a unit opens: gates there
-    that parameters moving by `reach` could then open count as on for the signal. So do, if
-    `at_rest`, those that wait at z = 0 for a sliding one below to open.
-    """
-    net, x = flow.point(position), flow.problem.data.x
-    on = either(standing(gates, z), gates.sliding)
-    values = values_of(net, on, x.dtype)
-    norms = net.gradient_norms(x, values)
-    open_norms = net.gradient_norms(x, tuple(jnp.ones_like(v) for v in values))
-    waits = _within_rounding(net, z, norms)
-    revived = tuple(
-        ~o & ((n < _DEAD * full) | (at_rest & w)) & (zl > -reach * full)
-        for o, n, full, zl, w in zip(on, norms, open_norms, z, waits, strict=True)
-    )
-
-    def reviving() -> Sites:
-        opened = GateState(
-            either(gates.on, revived), gates.sliding, either(gates.frozen, revived)
-        )
-        at = linearise(net, x, opened)
-        return at.pullback(flow.cotangent(position, at.outputs), nu)[1]
-
-    signal = jax.lax.cond(any_of(revived), reviving, lambda: signal)
-    return per_layer(lambda c, n: jnp.abs(c) * n, through_gates(net, signal), norms)
-
-
 def through_gates(net: AbstractNet, signal: Sites) -> Sites:
     """What each gate that opens adds to the gradient along ∇z: (1 − slope) c."""
     return tuple(
@@ -260,22 +192,6 @@ def captured(gates: GateState, caught: Mask) -> GateState:
     return GateState(on, either(gates.sliding, caught), gates.frozen)
 
 
-def sliding_along(gates: GateState, sharers: Mask, z: Sites, leeway: Array) -> GateState:
-    """The gates with those that share a kink with a sliding one sliding, too.
-
-    But for those not on it: where the unit below that lets a sample through is about to
-    close, z is 0 of that sample alone.
-    """
-
-    def on_kink(shares: Array, slides: Array, zl: Array) -> Array:
-        return shares & (jnp.abs(zl) <= slack(zl, slides, leeway))
-
-    along = per_layer(on_kink, sharers, gates.sliding, z)
-    along = without(along, gates.sliding)
-    sliding = either(gates.sliding, along)
-    return GateState(without(gates.on, along), sliding, either(gates.frozen, along))
-
-
 def returning(gates: GateState, crossed: Mask, values: Sites) -> Mask:
     """The crossed sites at which z, or its rate, beyond the kink has the sign that it had
     before it; `gates` are those beyond."""
@@ -284,79 +200,6 @@ def returning(gates: GateState, crossed: Mask, values: Sites) -> Mask:
         return c & jnp.where(on, value < 0, value > 0)
 
     return per_layer(back, crossed, gates.on, values)
-
-
-def rounding_of(z: Array) -> Array:
-    """How far from 0 a pre-activation of a layer may be by rounding."""
-    return _Z_ROUNDING * jnp.finfo(z.dtype).eps * jnp.max(jnp.abs(z))
-
-
-def slack(
-    z: Array, slides: Array, leeway: Array, off: Array | float = 0.0, part: float = 1.0
-) -> Array:
-    """How far beyond its kink a pre-activation of a layer may be and not count as beyond:
-    by its rounding or, where others slide on its sample, by the part `leeway` of its unit's
-    largest or by `off` (or a part of all that); or as far as those others are off theirs.
-
-    Kinks of aligned neurons on a sample are all but one: what takes some off it takes all.
-    """
-    beside = jnp.any(slides, axis=1, keepdims=True)
-    largest_of_unit = jnp.max(jnp.abs(z), axis=0, keepdims=True)
-    leeway = jnp.maximum(leeway * largest_of_unit, off)
-    allowed = jnp.maximum(rounding_of(z), jnp.where(beside, leeway, 0.0))
-    return jnp.maximum(part * allowed, drift(z, slides))
-
-
-def drift(z: Array, slides: Array) -> Array:
-    """How far those that slide on a sample are off their kinks, at most."""
-    return jnp.max(jnp.abs(z), axis=1, keepdims=True, where=slides, initial=0.0)
-
-
-def nowhere(gates: GateState) -> Mask:
-    """No site."""
-    return per_layer(jnp.zeros_like, gates.on)
-
-
-def masked(mask: Mask, sites: Sites) -> Sites:
-    """The values at the sites of the mask, 0 elsewhere."""
-    return per_layer(lambda m, s: jnp.where(m, s, 0.0), mask, sites)
-
-
-def both(a: Mask, b: Mask) -> Mask:
-    """The sites in both masks."""
-    return per_layer(jnp.logical_and, a, b)
-
-
-def either(a: Mask, b: Mask) -> Mask:
-    """The sites in at least one of the masks."""
-    return per_layer(jnp.logical_or, a, b)
-
-
-def without(a: Mask, b: Mask) -> Mask:
-    """The sites in the first mask and not in the second."""
-    return per_layer(lambda p, q: p & ~q, a, b)
-
-
-def any_of(mask: Mask) -> Bool[Array, ""]:
-    """Whether any site is in the mask."""
-    return jnp.any(jnp.stack([jnp.any(m) for m in mask]))
-
-
-def samples_of(mask: Mask) -> Bool[Array, " samples"]:
-    """The samples of which any site is in the mask."""
-    return jnp.any(jnp.stack([jnp.any(m, axis=1) for m in mask]), axis=0)
-
-
-def count(mask: Mask) -> Array:
-    """The number of sites in the mask."""
-    sums = [jnp.sum(m, dtype=jnp.int32) for m in mask]
-    return jnp.sum(jnp.stack(sums), dtype=jnp.int32)
-
-
-def smallest(mask: Mask, sites: Sites) -> Float[Array, ""]:
-    """The smallest value over the sites of the mask, ∞ if there is none."""
-    lows = [jnp.min(s, where=m, initial=jnp.inf) for m, s in zip(mask, sites, strict=True)]
-    return jnp.min(jnp.stack(lows))
 
 
 def _held(net: AbstractNet, gates: GateState, shifts: Sites) -> list[HeldGate]:
@@ -373,3 +216,8 @@ def constant(tree: Any) -> Any:
     """The same, without derivative."""
     arrays, rest = eqx.partition(tree, eqx.is_array)
     return eqx.combine(jax.tree.map(jax.lax.stop_gradient, arrays), rest)
+
+
+def nowhere(gates: GateState) -> Mask:
+    """No site."""
+    return per_layer(jnp.zeros_like, gates.on)

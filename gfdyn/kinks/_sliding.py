@@ -18,23 +18,22 @@ from .._by_layer import per_layer
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..nets import AbstractNet, norm
+from ._masks import any_of, masked, without
 from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
+from ._normals import gram_of, holding, normals_of, parallel_angle
 from ._shared import SharedKinks
 from ._sites import (
     GateState,
     Linearisation,
-    any_of,
     constant,
     linearise,
-    masked,
     preactivations,
     standing,
     through_gates,
     values_of,
-    without,
     zeros_at,
 )
-from ._tangent import Slots, gram_of, holding, normals_of, parallel_angle
+from ._slots import Slots
 
 
 # Relative to the diagonal. On the way to the kinks, directions in which they differ by

@@ -24,10 +24,7 @@ from ._blocks import (
     resnet_identity as resnet_identity,
     sequential as sequential,
 )
-from ._coincidence import (
-    Coincidence as Coincidence,
-    coinciding_kinks as coinciding_kinks,
-)
+from ._coincidence import Coincidence as Coincidence, coinciding_kinks as coinciding_kinks
 from ._composed import (
     AbstractFixedMap as AbstractFixedMap,
     AveragePool as AveragePool,

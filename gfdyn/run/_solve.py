@@ -1,6 +1,5 @@
 """The one entry point: integrate a flow from a net."""
 
-import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -9,7 +8,6 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from .._keywords import suggest_keywords
@@ -20,23 +18,22 @@ from .._tracing import is_concrete, is_single
 from ..flows import AbstractFlow
 from ..nets import AbstractNet
 from ..solvers import AbstractSolver, ExactKinks, SignSwitches, Stabilised
-from ..stopping import AbstractStop, name_of
-from ._begin import begin, state_of
+from ..stopping import AbstractStop
+from ._arguments import affordable_saves, as_scalar, numbers_as_arrays, times_of
+from ._begin import begin
 from ._certificate import CertificateWarning
 from ._compiling import announced, counted
 from ._continuation import going_on
-from ._integrate import advance, finish
-from ._kink_log import Kinks, read_log, written_events
+from ._integrate import advance
 from ._results import RESULTS, choose, is_ok
-from ._saving import AcceptedSteps, Saves
+from ._saving import AcceptedSteps
 from ._summary import doubt_of
-from ._task import Counters, Progress, Task
+from ._task import Progress, Task
+from ._to_trajectory import to_trajectory
 from ._trajectory import (
     Measure,
     Trajectory,
     checked_record,
-    hashable,
-    measure,
     raise_unless_ok,
     with_compilations,
 )
@@ -44,9 +41,6 @@ from ._trajectory import (
 
 # Attempts between two looks at the keyboard and the progress bar.
 _PORTION = 20
-# Saves by default, and the most memory that their nets may take, in bytes.
-_DEFAULT_SAVES = 101
-_SAVES_MEMORY = 1e9
 
 
 @suggest_keywords()
@@ -119,7 +113,7 @@ def solve(
         net = net.final_direction
     task = make_task(flow, net, t1, ts, kinks, solver, stop, t0, max_steps, derivatives)
     if dt0 is not None:
-        dt0 = _scalar("dt0", dt0, task.t0.dtype)
+        dt0 = as_scalar("dt0", dt0, task.t0.dtype)
         if is_concrete(dt0) and not (math.isfinite(dt0) and dt0 > 0):
             raise ValueError(
                 f"dt0={float(dt0)} must be positive and finite, or None to choose it."
@@ -196,10 +190,10 @@ def make_task(
     chosen = chosen.with_scan_kind(kind)
     dtype = net.weights[0].dtype
     # Tolerances and thresholds are arguments of the compiled solve, not part of it.
-    chosen = _numbers_as_arrays(chosen, dtype)
-    start = _scalar("t0", t0, dtype)
-    end, saves = _times(start, t1, ts, bool(stop), _affordable(net))
-    stops = _numbers_as_arrays(stop, dtype)
+    chosen = numbers_as_arrays(chosen, dtype)
+    start = as_scalar("t0", t0, dtype)
+    end, saves = times_of(start, t1, ts, bool(stop), affordable_saves(net))
+    stops = numbers_as_arrays(stop, dtype)
     most = jnp.asarray(max_steps, jnp.int32)
     # The power of two above it, so that few other limits compile again.
     bound = 1 << (max_steps - 1).bit_length()
@@ -212,103 +206,6 @@ def _default_solver(flow: AbstractFlow, net: AbstractNet) -> AbstractSolver:
         return SignSwitches()
     exact = flow.jumps_at == "kinks" and net.knows_kinks
     return ExactKinks() if exact else Stabilised()
-
-
-def _numbers_as_arrays(tree: Any, dtype: Any) -> Any:
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(leaf, dtype) if isinstance(leaf, float) else leaf, tree
-    )
-
-
-def _times(
-    t0: Array, t1: ArrayLike | None, ts: Any, stops: bool, affordable: int
-) -> tuple[Array, Array | AcceptedSteps]:
-    """The end of the solve and its save times; by default no more than are affordable."""
-    dtype = t0.dtype
-    if t1 is None:
-        if ts is None or isinstance(ts, AcceptedSteps):
-            raise ValueError("t1 is missing; give the end of the solve, or save times ts.")
-        end = _save_times(ts, dtype)[-1]
-    else:
-        end = _scalar("t1", t1, dtype)
-    infinite = is_concrete(end) and not math.isfinite(end)
-    if is_concrete(end, t0):
-        if not float(end) >= float(t0):
-            raise ValueError(
-                f"t1={float(end)} must be a time that does not lie before t0={float(t0)}; "
-                "flows run forward."
-            )
-        if infinite and not stops:
-            raise ValueError(
-                "t1=inf never ends; give a stop condition of gf.stopping as well."
-            )
-    if isinstance(ts, AcceptedSteps) or (ts is None and infinite):
-        if ts is not None:
-            return end, ts
-        default = AcceptedSteps()
-        return end, AcceptedSteps(min(default.capacity, affordable // 2 * 2))
-    if ts is None:
-        return end, _evenly_spaced(t0, end, min(_DEFAULT_SAVES, affordable))
-    saves = _save_times(ts, dtype)
-    if is_concrete(saves, end, t0):
-        times = np.asarray(saves)
-        if times[0] < t0 or times[-1] > end:
-            raise ValueError(
-                f"ts runs from {times[0]:g} to {times[-1]:g}, outside the solve from "
-                f"t0={float(t0):g} to t1={float(end):g}."
-            )
-    return end, saves
-
-
-def _affordable(net: AbstractNet) -> int:
-    """How many nets there is memory for, 4 at least."""
-    arrays = filter(eqx.is_array, jax.tree.leaves(net))
-    size = sum(w.size * w.dtype.itemsize for w in arrays)
-    return max(4, int(_SAVES_MEMORY / size))
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _evenly_spaced(t0: Array, end: Array, saves: int) -> Array:
-    fractions = jnp.linspace(0, 1, saves, dtype=end.dtype)
-    return (t0 + (end - t0) * fractions).at[-1].set(end)
-
-
-def _save_times(ts: Any, dtype: Any) -> Array:
-    saves = _cast("ts", ts, dtype)
-    if saves.ndim != 1 or saves.shape[0] == 0:
-        raise ValueError(f"ts has shape {saves.shape}; give a 1-D array of save times.")
-    if is_concrete(saves):
-        steps = np.diff(np.asarray(saves))
-        if not np.all(np.isfinite(np.asarray(saves))) or not np.all(steps > 0):
-            i = int(np.argmax(~(steps > 0))) if len(steps) else 0
-            raise ValueError(
-                f"ts must be finite and strictly increasing; it is not at index {i}: "
-                f"{np.asarray(saves)[i : i + 2].tolist()}. Sort it and drop duplicates."
-            )
-    return saves
-
-
-def _scalar(name: str, value: ArrayLike, dtype: Any) -> Array:
-    array = _cast(name, value, dtype)
-    if array.ndim:
-        raise ValueError(f"{name} has shape {array.shape}; give a single number.")
-    return array
-
-
-def _cast(name: str, value: Any, dtype: Any) -> Array:
-    """As an array of the net's dtype; arrays of another floating dtype are refused."""
-    if isinstance(value, str):
-        raise TypeError(f"{name}={value!r} must be a number, or an array of them.")
-    given = getattr(value, "dtype", None)
-    weak = getattr(value, "weak_type", False)
-    if given is not None and jnp.issubdtype(given, jnp.floating) and not weak:
-        # NumPy scalars are Python floats in all but name.
-        if jnp.dtype(given) != dtype and getattr(value, "ndim", 0) > 0:
-            raise ValueError(
-                f"{name} is {given} but the net is {dtype}; pass {name}.astype({dtype}) "
-                f"or a net with dtype={given}."
-            )
-    return jnp.asarray(value, dtype)
 
 
 def _advance(task: Task, state: Progress, until: Array) -> tuple[Task, Progress]:
@@ -351,64 +248,3 @@ def _advance_with_bar(task: Task, state: Progress) -> tuple[Task, Progress]:
             result = choose(jnp.asarray(True), RESULTS.interrupted, state.result)
             return task, eqx.tree_at(lambda s: s.result, state, result)
     return task, state
-
-
-def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:
-    """The trajectory of a finished solve, with its records."""
-    saves, certificate = finish(task, state)
-    single = is_single(saves.count)
-    if single:
-        saves = _written(saves)
-    kinks = _read_kinks(task, state, saves, single)
-    records = {
-        name: measure(hashable(function), task.flow, saves.position)
-        for name, function in record.items()
-    }
-    return Trajectory(
-        flow=task.flow,
-        ts=saves.time,
-        positions=saves.position,
-        log_time=saves.log_time,
-        log_interval=saves.log_interval[1:],
-        records=records,
-        initial_risk=state.ledger.initial_risk,
-        final_risk=state.ledger.risk,
-        final_time=state.time,
-        final_log_time=state.log_time,
-        final_position=state.state.position,
-        stats=_stats(state.counters),
-        result=state.result,
-        stop_index=state.met,
-        certificate=certificate,
-        stop_names=tuple(map(name_of, task.stop)),
-        kinks=kinks,
-        checkpoint=state_of(state),
-        initial_time=task.t0,
-    )
-
-
-def _read_kinks(task: Task, state: Progress, saves: Saves, single: bool) -> Kinks | None:
-    """What the solve logged at kinks, if it did."""
-    if state.log is None:
-        return None
-    duration = state.time - task.t0
-    final = state.state.position
-    kinks = read_log(state.log, task.flow, final, saves.position, saves.gates, duration)
-    return written_events(kinks) if single else kinks
-
-
-def _written(saves: Saves) -> Saves:
-    """The rows that were written."""
-    count = int(saves.count)
-    return jax.tree.map(lambda rows: rows[:count] if rows.ndim else rows, saves)
-
-
-def _stats(counters: Counters) -> dict[str, Array]:
-    return {
-        "num_steps": counters.accepted,
-        "num_rejected": counters.rejected,
-        "num_field_evaluations": counters.field_evaluations,
-        "num_crossings": counters.events.crossings,
-        "num_slides": counters.events.slides,
-        "num_releases": counters.events.releases,
-    }

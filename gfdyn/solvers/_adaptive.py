@@ -14,6 +14,7 @@ from .._types import Scalar
 from ..flows import AbstractFlow, Field, State
 from ..nets import AbstractNet
 from ._base import AbstractSolver, Step
+from ._controller import AdaptiveState, Coasting, ControllerState, Verdict, all_finite
 
 
 class Adaptive(AbstractSolver):
@@ -101,21 +102,21 @@ class Adaptive(AbstractSolver):
 
     def init(
         self, flow: AbstractFlow, state: State, dt0: Scalar | None
-    ) -> tuple["_AdaptiveState", Scalar]:
+    ) -> tuple["AdaptiveState", Scalar]:
         """Start the method and its controller; a first step that moves θ by 1 %."""
         if dt0 is None:
             dt0 = self.first_size(flow, state, flow.velocity(state.position))
         dt0 = jax.lax.stop_gradient(dt0)
-        field = _Coasting(flow, jnp.asarray(False))
+        field = Coasting(flow, jnp.asarray(False))
         controller = self.start_controller(flow, state, dt0)
         return self.started(field, state, dt0, controller), dt0
 
     def started(
         self, field: Field, state: State, size: Scalar, controller: "ControllerState"
-    ) -> "_AdaptiveState":
+    ) -> "AdaptiveState":
         """The method's state where a field begins."""
         method_state = self.method.init(_TERM, 0.0 * size, size, state, field)
-        return _AdaptiveState(method_state, controller)
+        return AdaptiveState(method_state, controller)
 
     def first_size(self, flow: AbstractFlow, state: State, velocity: State) -> Scalar:
         """A step that moves θ by 1 %."""
@@ -128,7 +129,7 @@ class Adaptive(AbstractSolver):
         flow: AbstractFlow,
         state: State,
         size: Scalar,
-        solver_state: "_AdaptiveState",
+        solver_state: "AdaptiveState",
     ) -> Step:
         """One step of the method, along converged directions without stability limit."""
         velocity = flow.velocity(state.position)
@@ -140,12 +141,12 @@ class Adaptive(AbstractSolver):
         state: State,
         size: Scalar,
         velocity: State,
-        solver_state: "_AdaptiveState",
+        solver_state: "AdaptiveState",
     ) -> Step:
         """One step from where the velocity is known."""
         longest_coast = self.longest_coast(flow, state, velocity, flow.velocity)
         coasting = size <= longest_coast
-        field = _Coasting(flow, coasting)
+        field = Coasting(flow, coasting)
         step = self.attempt(flow, field, state, size, solver_state)
         next_size = jnp.minimum(step.next_size, longest_coast)
         next_size = jnp.where(coasting, next_size, step.next_size)
@@ -160,7 +161,7 @@ class Adaptive(AbstractSolver):
         field: Field,
         state: State,
         size: Scalar,
-        solver_state: "_AdaptiveState",
+        solver_state: "AdaptiveState",
     ) -> Step:
         """One step of the method in a field, judged by its embedded error estimate."""
         zero = jnp.zeros_like(size)
@@ -184,7 +185,7 @@ class Adaptive(AbstractSolver):
             next_size=verdict.next_size,
             state=end,
             interpolation=self.method.interpolation_cls(t0=zero, t1=size, **dense_info),
-            solver_state=_AdaptiveState(kept, verdict.controller),
+            solver_state=AdaptiveState(kept, verdict.controller),
             num_field_evaluations=jnp.asarray(self._stages, jnp.int32),
         )
 
@@ -225,7 +226,7 @@ class Adaptive(AbstractSolver):
         ratio = self.error_ratio(flow, error.position, start.position, end.position)
         dissipation = self._dissipation_error(error, end, controller.energy)
         ratio = jnp.maximum(ratio, dissipation)
-        finite = _all_finite(end) & defined
+        finite = all_finite(end) & defined
         # A step into a region where the field is not defined shrinks as fast as allowed.
         ratio = jnp.where(finite & jnp.isfinite(ratio), ratio, 1e10)
         accepted, begin, stop, _, sizes, _ = self._controller.adapt_step_size(
@@ -313,43 +314,6 @@ def _check_method(method: dfx.AbstractSolver) -> None:
         )
 
 
-class Verdict(eqx.Module):
-    """What the error of a step means for it and for the next one."""
-
-    accepted: Bool[Array, ""]
-    finite: Bool[Array, ""]
-    next_size: Scalar
-    controller: "ControllerState"
-
-
-class ControllerState(eqx.Module):
-    """Of the step size controller, and |E| where the solve began."""
-
-    sizes: Any
-    energy: Scalar
-
-
-class _AdaptiveState(eqx.Module):
-    method: Any
-    controller: ControllerState
-
-
-class _Coasting(eqx.Module):
-    """The flow's own field, its direction held while coasting."""
-
-    flow: AbstractFlow
-    coasting: Bool[Array, ""]
-
-    def __call__(self, position: Any) -> State:
-        return held_while(self.coasting, self.flow, self.flow.velocity(position))
-
-
-def held_while(coasting: Bool[Array, ""], flow: AbstractFlow, velocity: State) -> State:
-    """The velocity, with the direction of θ held while coasting."""
-    held = flow.held(velocity)
-    return jax.tree.map(lambda h, free: jnp.where(coasting, h, free), held, velocity)
-
-
 def _velocity(t: Scalar, state: State, field: Field) -> State:
     del t
     return field(state.position)
@@ -357,11 +321,6 @@ def _velocity(t: Scalar, state: State, field: Field) -> State:
 
 def _no_field(*args: Any) -> None:
     raise AssertionError("the first step size is given")
-
-
-def _all_finite(state: State) -> Bool[Array, ""]:
-    leaves = jax.tree.leaves(state)
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
 
 
 # The part of the tolerance that may be spent on holding a direction that hardly moves.

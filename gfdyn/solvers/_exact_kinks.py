@@ -6,16 +6,14 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array
 
 from .._by_layer import per_layer
 from .._numbers import check_count
-from .._types import Mask, Scalar, Sites
+from .._types import Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import (
-    FieldEvaluation,
     GateState,
-    SharedKinks,
     any_of,
     both,
     constant,
@@ -30,15 +28,16 @@ from ..kinks import (
     zeros_at,
 )
 from ..nets import AbstractNet, norm
-from ._adaptive import Adaptive, ControllerState, Verdict
+from ._adaptive import Adaptive
 from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Step
+from ._kink_state import KinkState, after_attempt, is_small, num_sites
 from ._located import to_first_event
 from ._runge_kutta import FixedGates
 from ._smooth_step import after_step, before_step, smooth_step
 from ._stabilised import Stabilised
-from ._stiffness import Stiffness, not_stiff
-from ._trial_step import Allowance, Outcome, TrialStep, kinked_path
+from ._stiffness import not_stiff
+from ._trial_step import Allowance, TrialStep, kinked_path
 
 
 # A gate whose jump over the step is below this part of the tolerance on ‖θ‖ stays live,
@@ -50,11 +49,6 @@ _SLIDING_FRACTION = 3e-3
 # What matters is judged over the longest of the last steps, each forgotten by this factor:
 # a step cut short by an event must not set gates free that the next one needs.
 _MEMORY = 0.9
-# A step that is cut to this part of its length takes next to no time.
-_INSTANT = 1e-5
-# In networks with so few gates the multipliers of those that slide are solved for at each
-# stage, and kinks located where correcting for them is not accurate enough.
-_SMALL_NETWORK = 4096
 
 
 class ExactKinks(AbstractSolver):
@@ -181,7 +175,7 @@ class ExactKinks(AbstractSolver):
         dt0 = jax.lax.stop_gradient(dt0)
         controller = self.steps.start_controller(flow, state, dt0)
         tsit5 = isinstance(self.steps.method, dfx.Tsit5)
-        start = _KinkState(
+        start = KinkState(
             controller,
             gates,
             shared,
@@ -209,12 +203,12 @@ class ExactKinks(AbstractSolver):
 
     def gates_of(self, solver_state: Any) -> GateState | None:
         """The gates from where the next step starts; None for a linear network."""
-        return solver_state.gates if isinstance(solver_state, _KinkState) else None
+        return solver_state.gates if isinstance(solver_state, KinkState) else None
 
     def with_more_places(self, solver_state: Any) -> "ExactKinks | None":
         """The same solver with four times as many places for sites at kinks; None if all
         sites have one."""
-        sites = _num_sites(solver_state.gates)
+        sites = num_sites(solver_state.gates)
         places = places_among(sites, self.places)
         if places >= sites:
             return None
@@ -239,14 +233,14 @@ class ExactKinks(AbstractSolver):
         net = flow.point(state.position)
         if not net.has_kinks:
             return self._where_smooth.step(flow, state, size, solver_state)
-        before: _KinkState = solver_state
+        before: KinkState = solver_state
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
         jumps = self._jumps(flow, state.position, horizon, before)
         gates = self._freeze(net, horizon, jumps, before)
         held = before.shared.representatives(gates.sliding)
-        small = _is_small(gates)
+        small = is_small(gates)
         verifying = self._verifies(flow, gates)
-        places = places_among(_num_sites(gates), self.places)
+        places = places_among(num_sites(gates), self.places)
 
         def around(position: Any) -> State:
             nu, exactly = before.evaluation.nu, jnp.zeros_like(size)
@@ -322,7 +316,9 @@ class ExactKinks(AbstractSolver):
             next_size=jax.lax.stop_gradient(next_size),
             state=outcome.state,
             interpolation=kinked_path(smooth, outcome),
-            solver_state=_after(before, gates, verdict, outcome, size, horizon, stiffness),
+            solver_state=after_attempt(
+                before, gates, verdict, outcome, size, horizon, stiffness
+            ),
             num_field_evaluations=cost
             + jnp.round(smooth.cost + outcome.cost).astype(jnp.int32),
             changes=GateChanges(
@@ -337,10 +333,10 @@ class ExactKinks(AbstractSolver):
     def _verifies(self, flow: AbstractFlow, gates: GateState) -> bool:
         """Whether it goes on in verified regimes alone."""
         wanted = not flow.comes_to_rest if self.verified is None else self.verified
-        return wanted and _is_small(gates)
+        return wanted and is_small(gates)
 
     def _jumps(
-        self, flow: AbstractFlow, position: Any, horizon: Scalar, before: "_KinkState"
+        self, flow: AbstractFlow, position: Any, horizon: Scalar, before: "KinkState"
     ) -> Sites:
         """How far the velocity jumps where each gate flips."""
         flow, position, here = constant((flow, position, before.evaluation))
@@ -363,7 +359,7 @@ class ExactKinks(AbstractSolver):
         return _RELEVANCE * self.steps.rtol * norm(constant(net)) + self.steps.atol
 
     def _freeze(
-        self, net: AbstractNet, horizon: Scalar, jumps: Sites, before: "_KinkState"
+        self, net: AbstractNet, horizon: Scalar, jumps: Sites, before: "KinkState"
     ) -> GateState:
         """The gates of a step: those that matter within the horizon frozen, others live."""
         threshold = self._threshold(net)
@@ -392,7 +388,7 @@ class ExactKinks(AbstractSolver):
         net: AbstractNet,
         size: Scalar,
         small: bool,
-        before: "_KinkState",
+        before: "KinkState",
     ) -> Allowance:
         """None for the multipliers in small networks, where they decide on releases to
         rounding."""
@@ -406,94 +402,3 @@ class ExactKinks(AbstractSolver):
     def _sliding_error(self, net: AbstractNet) -> Scalar:
         """How far θ may be from where the sliding gates want it."""
         return _SLIDING_FRACTION * self.steps.rtol * norm(net)
-
-
-class _KinkState(eqx.Module):
-    controller: ControllerState
-    gates: GateState
-    shared: SharedKinks
-    # The field where the next step starts, and how fast its multipliers change
-    evaluation: FieldEvaluation
-    nu_rate: Sites
-    # Over how long it is judged which gates matter
-    horizon: Scalar
-    # Whether the last attempt was rejected for its kinks
-    rejected_at_kinks: Bool[Array, ""]
-    # The sites decided on in steps of next to no length just now, and those that came up
-    # there again: where kinks depend on each other, each may undo what another decides.
-    # These stay live until time has passed.
-    flipped_this_instant: Mask
-    kept_live: Mask
-    # The sites left beyond their kinks
-    on_wrong_side: Mask
-    # None for methods other than Tsit5
-    stiffness: Stiffness | None
-
-
-def _after(
-    before: _KinkState,
-    gates: GateState,
-    verdict: Verdict,
-    outcome: Outcome,
-    size: Scalar,
-    horizon: Scalar,
-    stiffness: Stiffness | None,
-) -> _KinkState:
-    """The solver's state after an attempt."""
-
-    def rate(slid: Array, slides: Array, nu0: Array, nu1: Array) -> Array:
-        return jnp.where(slid & slides, (nu1 - nu0) / size, 0.0)
-
-    rates = per_layer(
-        rate,
-        gates.sliding,
-        outcome.gates.sliding,
-        before.evaluation.nu,
-        outcome.evaluation.nu,
-    )
-    rates = jax.lax.stop_gradient(rates)
-    accepted = verdict.accepted & outcome.accepted
-    kept, shared, evaluation, nu_rate, on_wrong_side = jax.lax.cond(
-        accepted,
-        lambda: (
-            outcome.gates,
-            outcome.shared,
-            outcome.evaluation,
-            rates,
-            outcome.on_wrong_side,
-        ),
-        lambda: (
-            before.gates,
-            before.shared,
-            before.evaluation,
-            before.nu_rate,
-            before.on_wrong_side,
-        ),
-    )
-    instant = outcome.size <= _INSTANT * size
-
-    def through_instant(now: Mask, old: Mask) -> Mask:
-        return per_layer(lambda n, o: jnp.where(accepted, (n | o) & instant, o), now, old)
-
-    again = both(outcome.crossed, before.flipped_this_instant)
-    return _KinkState(
-        verdict.controller,
-        kept,
-        shared,
-        evaluation,
-        nu_rate,
-        horizon,
-        rejected_at_kinks=verdict.accepted & ~outcome.accepted,
-        flipped_this_instant=through_instant(outcome.crossed, before.flipped_this_instant),
-        kept_live=through_instant(again, before.kept_live),
-        on_wrong_side=on_wrong_side,
-        stiffness=stiffness,
-    )
-
-
-def _num_sites(gates: GateState) -> int:
-    return sum(on.size for on in gates.on)
-
-
-def _is_small(gates: GateState) -> bool:
-    return _num_sites(gates) <= _SMALL_NETWORK

@@ -17,7 +17,7 @@ from .._by_layer import per_layer
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import FieldEvaluation, GateState, Slots, evaluate_along, evaluate_field
-from ._adaptive import held_while
+from ._controller import held_while
 
 
 class SmoothStep(eqx.Module):

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-# Of the seconds that a cluster has, those until its scheduler answers.
-_TO_CONNECT = 1 / 3
+# Of the seconds that a cluster has, those until its scheduler answers, and of those the
+# ones until something is there: told apart, as what accepts may be mute.
+_TO_ANSWER = 1 / 3
+_TO_CONNECT = 1 / 2
 # Between two looks at a cluster without workers.
 _PAUSE = 0.1
 
@@ -151,7 +153,7 @@ def open_cluster(settings: EngineSettings) -> Iterator[Cluster]:
                 )
             )
         else:
-            _greet(address, settings.wait * _TO_CONNECT)
+            _greet(address, settings.wait * _TO_ANSWER)
         client = stack.enter_context(Client(address))
         yield Cluster(client, settings)
 
@@ -164,7 +166,8 @@ def _greet(address: str, seconds: float) -> None:
 
     async def greet() -> None:
         arguments = Security().get_connection_args("client")
-        comm = await asyncio.wait_for(connect(address, seconds, **arguments), seconds)
+        answer = connect(address, seconds * _TO_CONNECT, **arguments)
+        comm = await asyncio.wait_for(answer, seconds)
         await comm.close()
 
     # In a thread, as notebooks have a loop of their own. What answers may be no scheduler.

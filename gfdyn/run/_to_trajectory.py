@@ -1,0 +1,76 @@
+"""What a run has become, as a trajectory."""
+
+from collections.abc import Mapping
+
+import jax
+from jaxtyping import Array
+
+from .._tracing import is_single
+from ..stopping import name_of
+from ._begin import state_of
+from ._integrate import finish
+from ._kink_log import Kinks, read_log, written_events
+from ._saving import Saves
+from ._task import Counters, Progress, Task
+from ._trajectory import Measure, Trajectory, hashable, measure
+
+
+def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:
+    """The trajectory of a finished solve, with its records."""
+    saves, certificate = finish(task, state)
+    single = is_single(saves.count)
+    if single:
+        saves = _written(saves)
+    kinks = _read_kinks(task, state, saves, single)
+    records = {
+        name: measure(hashable(function), task.flow, saves.position)
+        for name, function in record.items()
+    }
+    return Trajectory(
+        flow=task.flow,
+        ts=saves.time,
+        positions=saves.position,
+        log_time=saves.log_time,
+        log_interval=saves.log_interval[1:],
+        records=records,
+        initial_risk=state.ledger.initial_risk,
+        final_risk=state.ledger.risk,
+        final_time=state.time,
+        final_log_time=state.log_time,
+        final_position=state.state.position,
+        stats=_stats(state.counters),
+        result=state.result,
+        stop_index=state.met,
+        certificate=certificate,
+        stop_names=tuple(map(name_of, task.stop)),
+        kinks=kinks,
+        checkpoint=state_of(state),
+        initial_time=task.t0,
+    )
+
+
+def _read_kinks(task: Task, state: Progress, saves: Saves, single: bool) -> Kinks | None:
+    """What the solve logged at kinks, if it did."""
+    if state.log is None:
+        return None
+    duration = state.time - task.t0
+    final = state.state.position
+    kinks = read_log(state.log, task.flow, final, saves.position, saves.gates, duration)
+    return written_events(kinks) if single else kinks
+
+
+def _written(saves: Saves) -> Saves:
+    """The rows that were written."""
+    count = int(saves.count)
+    return jax.tree.map(lambda rows: rows[:count] if rows.ndim else rows, saves)
+
+
+def _stats(counters: Counters) -> dict[str, Array]:
+    return {
+        "num_steps": counters.accepted,
+        "num_rejected": counters.rejected,
+        "num_field_evaluations": counters.field_evaluations,
+        "num_crossings": counters.events.crossings,
+        "num_slides": counters.events.slides,
+        "num_releases": counters.events.releases,
+    }
