@@ -25,12 +25,16 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+# No modules with doctests.
+collect_ignore_glob = ["conftest.py", "*/conftest.py"]
+
 # Files of few tests that take minutes each.
 LONG = (
     "test_experiments",
     "test_notebooks",
-    "test_sweep_engines",
+    "test_killed_engines",
     "test_exact_kinks",
+    "test_kinks_together",
     "test_escape_search",
     "test_derivatives",
 )
@@ -41,16 +45,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _fresh_caches():
-    """Programs of finished files are dropped: too many crash XLA's CPU compiler."""
-    yield
-    jax.clear_caches()
-
-
 @pytest.fixture(autouse=True)
 def _room_for_programs():
-    """Those of one long file may be too many as well."""
+    """Too many programs crash XLA's CPU compiler."""
     make_room()
 
 

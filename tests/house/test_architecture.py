@@ -1,25 +1,10 @@
-"""The shape of the package: import order, import-time effects, classes, docstrings."""
+"""Which room imports which."""
 
 import ast
-import importlib
-import json
-import os
-import re
-import subprocess
-import sys
-import tomllib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
+from package_files import MODULES, PACKAGES, TREES, imports
 
-import gfdyn as gf
-
-
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "gfdyn"
-FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A room imports only rooms that stand before it here. Modules outside of rooms are rooms of
 # their own.
@@ -69,6 +54,8 @@ ROOMS = (
     "plotting",
     "cli",
 )
+
+
 # Diagnostics measure a net on a problem, and know of nothing else.
 BEHIND_DIAGNOSTICS = {
     "_by_layer",
@@ -80,6 +67,8 @@ BEHIND_DIAGNOSTICS = {
     "nets",
     "problem",
 }
+
+
 # Imports inside functions, (module, what): packages that not every run needs, and that
 # together take longer to import than all the rest.
 LATE_IMPORTS = {
@@ -111,31 +100,6 @@ LATE_IMPORTS = {
     ("theory.timor._lagrangian", "optax"),
     ("theory.timor._polish", "scipy.optimize"),
 }
-
-
-def name_of(path: Path) -> str:
-    """The module of a file, without the package's own name: `nets._mlp`; "" for gfdyn."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
-
-
-TREES = {name_of(path): ast.parse(path.read_text("utf-8")) for path in FILES}
-PACKAGES = {name_of(path) for path in FILES if path.name == "__init__.py"}
-MODULES = sorted(TREES)
-
-
-def imports(module: str, tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
-    """The absolute names of what is imported: modules, or names out of them."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                here = ["gfdyn", *module.split(".")] if module else ["gfdyn"]
-                up = node.level - (module in PACKAGES)
-                base = ".".join([*here[: len(here) - up], *filter(None, [node.module])])
-            yield from ((node, f"{base}.{alias.name}") for alias in node.names)
 
 
 def own_imports(module: str) -> set[str]:
@@ -238,171 +202,6 @@ def test_no_star_imports(module):
     assert not any(target.endswith(".*") for _, target in imports(module, TREES[module]))
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_nothing_global_is_touched(module):
-    """No settings of jax but by the command and where they are asked for, no pyplot, no
-    pickle."""
-    tree = TREES[module]
-    targets = {target for _, target in imports(module, tree)}
-    attributes = {
-        ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-    }
-    everything = targets | attributes
-    for word in ("pyplot", "pickle", "cloudpickle", "dill", "joblib", "environ", "global"):
-        assert not any(word in name.split(".") for name in everything), word
-    if module not in ("_cache", "cli._main", "sweeps.run._worker"):
-        assert not any(name.startswith("jax.config") for name in everything)
-    assert not any(isinstance(node, ast.Global | ast.Nonlocal) for node in ast.walk(tree))
-
-
-MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
-MAKERS = {"list", "dict", "set", "defaultdict", "deque", "Counter", "OrderedDict"}
-
-
-def is_mutable(value: ast.expr | None) -> bool:
-    if isinstance(value, ast.Call):
-        return ast.unparse(value.func).rpartition(".")[2] in MAKERS
-    return isinstance(value, MUTABLE)
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_no_mutable_state_in_modules(module):
-    """Containers at module or class level are constants, named in capitals."""
-    scopes = [TREES[module], *(c for c in ast.walk(TREES[module]) if is_class(c))]
-    for scope in scopes:
-        for node in scope.body:  # pyright: ignore[reportAttributeAccessIssue]
-            if isinstance(node, ast.Assign | ast.AnnAssign) and is_mutable(node.value):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                for target in targets:
-                    name = ast.unparse(target)
-                    assert re.fullmatch(r"_?[A-Z][A-Z0-9_]*", name), name
-
-
-def is_class(node: ast.AST) -> bool:
-    return isinstance(node, ast.ClassDef)
-
-
-CLASSES = {
-    node.name: node
-    for tree in TREES.values()
-    for node in ast.walk(tree)
-    if isinstance(node, ast.ClassDef)
-}
-
-
-def bases(name: str) -> list[str]:
-    """The bases as they are written, without the modules of the package before them."""
-    written = [ast.unparse(base).split(".") for base in CLASSES[name].bases]
-    return [".".join(part for part in base if part not in TREES) for base in written]
-
-
-def own_ancestors(name: str) -> set[str]:
-    direct = {base for base in bases(name) if base in CLASSES}
-    return direct.union(*(own_ancestors(base) for base in direct))
-
-
-def is_module(name: str) -> bool:
-    return any("eqx.Module" in bases(each) for each in {name} | own_ancestors(name))
-
-
-def members(name: str) -> dict[str, bool]:
-    """Each member of a class body, and whether it is abstract."""
-    found = {}
-    for node in CLASSES[name].body:
-        if isinstance(node, ast.FunctionDef):
-            decorators = {ast.unparse(d) for d in node.decorator_list}
-            found[node.name] = "abc.abstractmethod" in decorators
-        elif isinstance(node, ast.AnnAssign):
-            annotation = ast.unparse(node.annotation)
-            found[ast.unparse(node.target)] = annotation.startswith("eqx.Abstract")
-    return found
-
-
-EQUINOX = sorted(name for name in CLASSES if is_module(name))
-
-
-def test_class_names_are_unique():
-    """Files name classes, and so does the table above."""
-    count = sum(is_class(node) for tree in TREES.values() for node in ast.walk(tree))
-    assert count == len(CLASSES)
-    assert {"Trajectory", "MLP", "EscapeFlow", "Problem", "Polar"} <= set(EQUINOX)
-
-
-@pytest.mark.parametrize("name", EQUINOX)
-def test_classes_are_abstract_or_final(name):
-    heirs = [other for other in CLASSES if name in bases(other)]
-    if name.startswith("Abstract"):
-        assert any(members(name).values()), f"{name} has no abstract member"
-        assert heirs, f"{name} is never implemented"
-    else:
-        assert not heirs, f"{name} is subclassed by {heirs}"
-        assert not any(members(name).values()), f"{name} has abstract members"
-
-
-@pytest.mark.parametrize("name", EQUINOX)
-def test_concrete_members_are_not_overridden(name):
-    for ancestor in own_ancestors(name):
-        concrete = {m for m, abstract in members(ancestor).items() if not abstract}
-        assert not concrete & set(members(name)), f"{name} overrides {ancestor}'s"
-
-
-def test_no_super_calls():
-    """But in exceptions, which are not ours to design."""
-    for name, node in CLASSES.items():
-        if name in EQUINOX:
-            assert not any(
-                isinstance(call, ast.Call) and ast.unparse(call.func) == "super"
-                for call in ast.walk(node)
-            ), name
-
-
-def documented() -> Iterator[tuple[str, Any]]:
-    """Modules, and what they hold of public classes, functions and methods."""
-    for module, tree in TREES.items():
-        yield f"gfdyn.{module}".rstrip("."), tree
-        scopes: list[tuple[str, Any]] = [(module, tree)]
-        while scopes:
-            prefix, scope = scopes.pop()
-            for node in scope.body:
-                if not isinstance(node, ast.FunctionDef | ast.ClassDef):
-                    continue
-                if node.name.startswith("_"):
-                    continue
-                yield f"{prefix}.{node.name}", node
-                if isinstance(node, ast.ClassDef):
-                    scopes.append((f"{prefix}.{node.name}", node))
-
-
-DOCUMENTED = dict(documented())
-
-
-@pytest.mark.parametrize("name", sorted(DOCUMENTED))
-def test_docstrings(name):
-    """Each says in its first paragraph, of three lines at most, what it is about."""
-    docstring = ast.get_docstring(DOCUMENTED[name])
-    assert docstring, f"{name} has no docstring"
-    summary = docstring.split("\n\n")[0]
-    assert len(summary.splitlines()) <= 3, f"{name}: {summary!r}"
-    assert summary.rstrip().endswith((".", ":")), f"{name}: {summary!r}"
-
-
-def test_version_stands_in_one_place():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert gf.__version__ == project["version"]
-    for module, tree in TREES.items():
-        assigned = [
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and "version" in ast.unparse(node.targets[0])
-        ]
-        for node in assigned:
-            assert not isinstance(node.value, ast.Constant), module
-
-
-def test_package_is_typed():
-    assert (PACKAGE / "py.typed").is_file()
-
-
 def test_public_names_are_reexported_plainly():
     """`X as X`, and no logic, in every `__init__`."""
     for module in PACKAGES:
@@ -411,75 +210,3 @@ def test_public_names_are_reexported_plainly():
                 assert all(alias.asname == alias.name for alias in node.names), module
             elif module:
                 assert isinstance(node, ast.Expr), ast.unparse(node)
-
-
-WATCH = """
-import json, sys
-import diffrax, equinox, jax, jaxtyping, matplotlib, optax, tqdm.auto, xarray
-before = dict(jax.config.values)
-import {modules}
-after = dict(jax.config.values)
-print(json.dumps({{
-    "changed": [name for name in before if before[name] != after.get(name)],
-    "loaded": [name for name in {suspects!r} if name in sys.modules],
-}}))
-"""
-
-
-@pytest.mark.parametrize("modules", ["gfdyn", "gfdyn.cli"])
-def test_import_has_no_effects(modules):
-    """Settings stay, pyplot and scikit-learn are not loaded, no backend is started: to do
-    so would raise, there is none of that name."""
-    suspects = ["matplotlib.pyplot", "sklearn"]
-    result = subprocess.run(
-        [sys.executable, "-c", WATCH.format(modules=modules, suspects=suspects)],
-        env=os.environ | {"JAX_PLATFORMS": "no_such_platform"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout) == {"changed": [], "loaded": []}
-
-
-NOT_AT_IMPORT = {
-    "dask",
-    "distributed",
-    "h5netcdf",
-    "h5py",
-    "matplotlib",
-    "optax",
-    "pandas",
-    "scipy",
-    "sklearn",
-    "tqdm",
-    "tyro",
-    "xarray",
-}
-
-
-def test_import_loads_only_what_every_run_needs():
-    code = "import sys, gfdyn; print(*{name.partition('.')[0] for name in sys.modules})"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == 0, result.stderr
-    loaded = set(result.stdout.split())
-    assert {"gfdyn", "jax", "diffrax", "equinox"} <= loaded
-    assert not loaded & NOT_AT_IMPORT
-
-
-def test_a_backend_of_no_name_would_be_noticed():
-    result = subprocess.run(
-        [sys.executable, "-c", "import jax; jax.numpy.zeros(())"],
-        env=os.environ | {"JAX_PLATFORMS": "no_such_platform"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode != 0 and "no_such_platform" in result.stderr
-
-
-def test_every_module_can_be_imported():
-    for module in MODULES:
-        importlib.import_module(f"gfdyn.{module}".rstrip("."))

