@@ -1,19 +1,18 @@
 """Ranks as they are counted during training, after Galanti & Poggio."""
 
-from typing import Literal
-
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from ..nets import AbstractNet
 from ..problem import Problem
+from ._spectra import Normalisation, check_normalisation
 
 
 def layer_ranks(
     problem: Problem,
     net: AbstractNet,
     threshold: float = 1e-4,
-    normalisation: Literal["none", "spectral", "frobenius"] = "frobenius",
+    normalisation: Normalisation = "frobenius",
     zero_norm: ArrayLike = 0.0,
 ) -> Int[Array, " layers"]:
     r"""$\#\{i : \sigma_i(W_l) > \text{threshold} \cdot \|W_l\|\}$, l = 1, …, L.
@@ -28,10 +27,7 @@ def layer_ranks(
         ValueError: on an unknown normalisation.
     """
     del problem
-    if normalisation not in ("none", "spectral", "frobenius"):
-        raise ValueError(
-            f"normalisation={normalisation!r}; use 'none', 'spectral' or 'frobenius'."
-        )
+    check_normalisation(normalisation)
 
     def rank(w: Array) -> Int[Array, ""]:
         # In units of the largest entry, whose powers neither under- nor overflow.
@@ -50,7 +46,7 @@ def average_rank(
     problem: Problem,
     net: AbstractNet,
     threshold: float = 1e-4,
-    normalisation: Literal["none", "spectral", "frobenius"] = "frobenius",
+    normalisation: Normalisation = "frobenius",
     zero_norm: ArrayLike = 0.0,
     include_head: bool = False,
 ) -> Float[Array, ""]:

@@ -14,6 +14,14 @@ from ..problem import Problem
 Normalisation = Literal["none", "spectral", "frobenius"]
 
 
+def check_normalisation(normalisation: str) -> None:
+    """Raise unless it is one of those that there are."""
+    if normalisation not in ("none", "spectral", "frobenius"):
+        raise ValueError(
+            f"normalisation={normalisation!r}; use 'none', 'spectral' or 'frobenius'."
+        )
+
+
 def singular_values(
     problem: Problem, net: AbstractNet, k: int = 10
 ) -> Float[Array, "layers k"]:
@@ -52,10 +60,7 @@ def numerical_rank(
         ValueError: on an unknown normalisation.
     """
     del problem
-    if normalisation not in ("none", "spectral", "frobenius"):
-        raise ValueError(
-            f"normalisation={normalisation!r}; use 'none', 'spectral' or 'frobenius'."
-        )
+    check_normalisation(normalisation)
     size: dict[str, Callable[[Array], Array]] = {
         "none": lambda s: jnp.ones((), s.dtype),
         "spectral": lambda s: s[0],

@@ -42,6 +42,7 @@ ROOMS = (
     "escape.episodes",
     "escape",
     "theory._check",
+    "theory._neuron_balance",
     "theory.bantzis",
     "theory.galanti",
     "theory.le_jegelka",

@@ -8,6 +8,7 @@ from ...escape import clarke_residual, deepen, log_escape_time
 from ...nets import MLP, AbstractNet, check_mlp, norm
 from ...problem import Problem, check_fit
 from .._check import Check, at_most, equal
+from .._neuron_balance import balances
 from ._quantities import operator_norm
 
 
@@ -71,15 +72,8 @@ def balance_law(problem: Problem, net: MLP, initial: MLP, tolerance: float = 1e-
         TypeError, ValueError: if a net is no MLP, does not fit the problem, or has no
             hidden layer.
     """
-    values = []
-    for each in (net, initial):
-        check_mlp(each)
-        check_fit(problem, each)
-        if each.degree < 2:
-            raise ValueError("net has no hidden layer, and so no neuron to balance.")
-        values.append(jnp.concatenate(neuron_balance(problem, each)))
-    slack = tolerance * jnp.maximum(norm(net), norm(initial)) ** 2
-    return equal(*values, assumptions={}, slack=slack)
+    now, then, slack = balances(problem, net, initial, tolerance)
+    return equal(now, then, assumptions={}, slack=slack)
 
 
 def escape_direction_balance(problem: Problem, net: MLP, tolerance: float = 1e-6) -> Check:

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike
 
-from ...diagnostics import neuron_balance
-from ...nets import MLP, check_mlp, norm
-from ...problem import Problem, check_fit
+from ...nets import MLP, norm
+from ...problem import Problem
 from .._check import Check, at_most, equal
+from .._neuron_balance import balances
 from ._closed_forms import limit_of
 from ._setting import data_assumptions, two_neurons
 
@@ -56,19 +56,11 @@ def neurons_stay_balanced(
         TypeError, ValueError: if a net is no MLP, does not fit the problem, or has no
             hidden layer.
     """
-    values = []
-    for each in (net, initial):
-        check_mlp(each)
-        check_fit(problem, each)
-        if each.degree < 2:
-            raise ValueError("net has no hidden layer, and so no neuron to balance.")
-        values.append(-jnp.concatenate(neuron_balance(problem, each)))
-    now, then = values
+    now, then, slack = balances(problem, net, initial, tolerance)
     decay = jnp.exp(
         -4 * jnp.asarray(weight_decay, now.dtype) * jnp.asarray(time, now.dtype)
     )
-    largest = jnp.maximum(norm(net), norm(initial))
-    return equal(now, decay * then, assumptions={}, slack=tolerance * largest**2)
+    return equal(-now, -decay * then, assumptions={}, slack=slack)
 
 
 def matched_block_invariants(problem: Problem, nets: MLP, slack: float = 1e-10) -> Check:
