@@ -12,7 +12,7 @@ import pytest
 from fixtures import all_active, distance, linear_problem, rows, sliding, tight
 
 import gfdyn as gf
-from gfdyn.run import _solve
+from gfdyn.run import _arguments
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def test_large_nets_are_saved_less_often_by_default(smooth, monkeypatch):
     """As often as there is memory for; as many as are asked for in any case."""
     problem, net = smooth
     flow, size = gf.GradientFlow(problem), sum(w.nbytes for w in net.weights)
-    monkeypatch.setattr(_solve, "_SAVES_MEMORY", 7.5 * size)
+    monkeypatch.setattr(_arguments, "_SAVES_MEMORY", 7.5 * size)
     assert gf.solve(flow, net, t1=1.0).ts.shape == (7,)
     assert gf.solve(flow, net, ts=np.linspace(0, 1, 9)).ts.shape == (9,)
     stop = gf.stopping.RiskBelow(0.5 * float(problem.risk(net)))
     traj = gf.solve(flow, net, t1=float("inf"), stop=stop)
     # With the end one more than the capacity of 6.
     assert 4 <= len(traj.ts) <= 7 and traj.ts[-1] == traj.final_time
-    monkeypatch.setattr(_solve, "_SAVES_MEMORY", 1.0)
+    monkeypatch.setattr(_arguments, "_SAVES_MEMORY", 1.0)
     assert gf.solve(flow, net, t1=1.0).ts.shape == (4,)
     np.testing.assert_allclose(np.exp(traj.log_time), traj.ts, rtol=1e-12)
     assert set(traj.stats) == {

@@ -227,7 +227,7 @@ def test_an_address_at_which_no_scheduler_answers(is_mute):
 
 def test_defaults_of_waiting():
     assert sweeps.EngineSettings().wait == 60
-    assert _cluster._TO_CONNECT * 60 == pytest.approx(20)
+    assert _cluster._TO_ANSWER * 60 == pytest.approx(20)
 
 
 def test_a_point_that_kills_its_workers_names_their_memory(tmp_path):
