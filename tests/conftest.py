@@ -45,9 +45,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _fresh_caches():
+    """Programs of finished files are dropped: too many crash XLA's CPU compiler."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(autouse=True)
 def _room_for_programs():
-    """Too many programs crash XLA's CPU compiler."""
+    """Those of one long file may be too many as well."""
     make_room()
 
 
