@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_NAMES = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome-headless-shell",
+)
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",

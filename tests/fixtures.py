@@ -30,6 +30,12 @@ def linear_escape(a: np.ndarray, depth: int, width: int = 5) -> gf.nets.MLP:
     return gf.nets.MLP.from_weights(weights, activation="identity")
 
 
+def example_one(num_samples: int = 8, dtype: Any = None) -> gf.Problem:
+    """Example 1 of Bantzis, Simon & Jacot: points of the circle, whose G is (−1)^j."""
+    data = gf.data.circle(num_samples, dtype=dtype)
+    return gf.Problem(data, gf.losses.squared, reduction="sum")
+
+
 def all_active(
     depth: int, noise: float = 0.0, seed: int = 0, width: int = 3, samples: int = 6
 ) -> tuple[gf.Problem, gf.nets.MLP]:
@@ -79,6 +85,16 @@ def distance(a: gf.nets.AbstractNet, b: gf.nets.AbstractNet) -> float:
 def rows(net: gf.nets.AbstractNet, i: int) -> gf.nets.AbstractNet:
     """The i-th net of a stack."""
     return jax.tree.map(lambda leaf: leaf[i], net)
+
+
+def assert_close(actual: Any, expected: Any, rtol: float = 1e-12, atol: float = 0.0):
+    """Trees of equal shapes, each leaf within `atol` and `rtol` times its largest entry."""
+    actual, expected = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
+        assert a.shape == np.shape(b)
+        scale = np.max(np.abs(b), initial=0)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol + rtol * scale)
 
 
 def float_dtypes(tree: Any) -> set[np.dtype]:

@@ -1,4 +1,4 @@
-"""A sweep in processes that are killed; test_sweep_engines.py starts this file.
+"""A sweep in processes that are killed; test_killed_engines.py starts this file.
 
 python tests/killed_sweeps.py OUT serial          run it; likewise `processes`, `dask`
 python tests/killed_sweeps.py OUT tcp://…         on a running Dask cluster

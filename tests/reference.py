@@ -51,6 +51,25 @@ def backprop(weights, slopes, x, cotangents):
     return gradients
 
 
+def gated_forward(weights, gates, x):
+    """Outputs (N, k) through given gates (N, n_l), and what enters each layer."""
+    entering = [x]
+    for w, gate in zip(weights[:-1], gates, strict=True):
+        entering.append(gate * (entering[-1] @ w.T))
+    return entering[-1] @ weights[-1].T, entering
+
+
+def gated_backprop(weights, gates, x, cotangents):
+    """The gradient of sum(cotangents * f(x)) through given gates, in one row."""
+    _, entering = gated_forward(weights, gates, x)
+    signal, gradients = cotangents, []
+    for layer in reversed(range(len(weights))):
+        gradients.insert(0, signal.T @ entering[layer])
+        if layer:
+            signal = gates[layer - 1] * (signal @ weights[layer])
+    return flatten(gradients)
+
+
 def batch_norm_forward(weights, gains, shifts, x, eps):
     """Of ReLU layers with batch normalisation: outputs, and what each layer sees: its
     inputs, the normalised pre-activations, the scale, the pre-activations after γ and β."""

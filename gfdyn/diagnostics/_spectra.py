@@ -1,7 +1,7 @@
 """Singular values of the weight matrices, and measures of rank."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -16,7 +16,7 @@ Normalisation = Literal["none", "spectral", "frobenius"]
 
 def check_normalisation(normalisation: str) -> None:
     """Raise unless it is one of those that there are."""
-    if normalisation not in ("none", "spectral", "frobenius"):
+    if normalisation not in get_args(Normalisation):
         raise ValueError(
             f"normalisation={normalisation!r}; use 'none', 'spectral' or 'frobenius'."
         )

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import reference
 
 import gfdyn as gf
 from gfdyn.diagnostics import minimum_norm_subgradient
@@ -29,16 +30,8 @@ def net_of(weights, activation="relu", dtype: type = np.float64):
 
 def gradient(weights, gates, x, y):
     """Of the mean squared loss, by backpropagation through gates (N, n_l)."""
-    entering = [x]
-    for w, gate in zip(weights[:-1], gates, strict=True):
-        entering.append(gate * (entering[-1] @ w.T))
-    signal = (entering[-1] @ weights[-1].T - y) / len(x)
-    gradients = []
-    for layer in reversed(range(len(weights))):
-        gradients.insert(0, signal.T @ entering[layer])
-        if layer:
-            signal = gates[layer - 1] * (signal @ weights[layer])
-    return np.concatenate([g.ravel() for g in gradients])
+    outputs, _ = reference.gated_forward(weights, gates, x)
+    return reference.gated_backprop(weights, gates, x, (outputs - y) / len(x))
 
 
 def onto_kinks(w, x, samples):

@@ -37,12 +37,3 @@ def build(name="relu", loss="squared", dtype: type = np.float64):
 
 def scaled(net, factor):
     return jax.tree.map(lambda w: factor * w, net)
-
-
-def assert_close(actual, expected, rtol=1e-12, atol=0.0):
-    actual, expected = jax.tree.leaves(actual), jax.tree.leaves(expected)
-    assert len(actual) == len(expected)
-    for a, b in zip(actual, expected, strict=True):
-        assert a.shape == np.shape(b)
-        scale = np.max(np.abs(b), initial=0)
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol + rtol * scale)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
-from diagnostics_cases import NETS, TARGETS, X, assert_close, build, scaled
-from fixtures import biased_net
+from diagnostics_cases import NETS, TARGETS, X, build, scaled
+from fixtures import assert_close, biased_net
 
 from gfdyn import diagnostics
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
-from diagnostics_cases import TARGETS, X, assert_close, build, scaled
+from diagnostics_cases import TARGETS, X, build, scaled
+from fixtures import assert_close, example_one
 from jax.flatten_util import ravel_pytree
 
 import gfdyn as gf
@@ -209,10 +210,6 @@ def test_alignment_of_rank_one_layers():
 # --- Escape: Bantzis, Simon & Jacot, example 1 -----------------------------------------
 
 
-def circle():
-    return gf.Problem(gf.data.circle(8), gf.losses.squared, reduction="sum")
-
-
 @pytest.mark.parametrize("factor", [1.0, 1e-40])
 def test_speed_of_the_rank_two_direction(factor):
     weights = [
@@ -221,9 +218,10 @@ def test_speed_of_the_rank_two_direction(factor):
         np.array([[-1.0]]),
     ]
     net = gf.nets.MLP.from_weights([factor * w for w in weights])
-    speed = jax.jit(diagnostics.escape_speed)(circle(), net)
+    speed = jax.jit(diagnostics.escape_speed)(example_one(), net)
     np.testing.assert_allclose(speed, 0.5, rtol=1e-15)
-    np.testing.assert_allclose(diagnostics.stable_rank(circle(), net), [2, 1, 1], 1e-14)
+    ranks = diagnostics.stable_rank(example_one(), net)
+    np.testing.assert_allclose(ranks, [2, 1, 1], 1e-14)
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.1, 0.5, np.pi / 4, 2.0, -1.3], ids="{:.2f}".format)
@@ -234,7 +232,7 @@ def test_speed_of_rank_one_directions(phi):
     first = np.array([[np.cos(phi), np.sin(phi)]])
     speeds = [
         diagnostics.escape_speed(
-            circle(),
+            example_one(),
             gf.nets.MLP.from_weights([first, np.ones((1, 1)), last * np.ones((1, 1))]),
         )
         for last in (1.0, -1.0)

@@ -17,10 +17,6 @@ def problem_of(x, g, dtype: type = np.float64):
     return gf.Problem(data, gf.losses.linear, reduction="sum")
 
 
-def example_one(num_samples: int = 8):
-    return gf.Problem(gf.data.circle(num_samples), gf.losses.squared, reduction="sum")
-
-
 def arrays(problem):
     return np.asarray(problem.data.x), np.asarray(problem.cost_gradient_at_zero)
 
@@ -41,19 +37,6 @@ def speed_of(problem, net):
     return -np.sum(g * reference.forward(weights, slopes(net), x)[0])
 
 
-def gradient(weights, gates, x, cotangent):
-    """∇⟨cotangent, f⟩ by backpropagation through gates (N, n_l)."""
-    entering = [x]
-    for w, gate in zip(weights[:-1], gates, strict=True):
-        entering.append(gate * (entering[-1] @ w.T))
-    signal, gradients = cotangent, []
-    for layer in reversed(range(len(weights))):
-        gradients.insert(0, signal.T @ entering[layer])
-        if layer:
-            signal = gates[layer - 1] * (signal @ weights[layer])
-    return reference.flatten(gradients)
-
-
 def least_residual(problem, net, speed, above=None):
     """min ‖g_λ + sρ‖ over the gates λ of the first layer at kinks, by bounded least
     squares; those of further layers follow the sign of z, unless given as `above`."""
@@ -63,13 +46,14 @@ def least_residual(problem, net, speed, above=None):
     gates = [np.where(z > 1e-9, 1.0, a) for z, a in zip(zs, slopes(net), strict=True)]
     if above is not None:
         gates[1:] = above
-    base = gradient(weights, gates, x, g) + speed * reference.flatten(weights)
+    ray = speed * reference.flatten(weights)
+    base = reference.gated_backprop(weights, gates, x, g) + ray
     columns = []
     for i, j in np.argwhere(np.abs(zs[0]) <= 1e-9) if zs else []:
         opened = gates[0].copy()
         opened[i, j] = 1.0
-        changed = gradient(weights, [opened, *gates[1:]], x, g)
-        columns.append(changed + speed * reference.flatten(weights) - base)
+        changed = reference.gated_backprop(weights, [opened, *gates[1:]], x, g)
+        columns.append(changed + ray - base)
     columns = [c for c in columns if np.linalg.norm(c) > 1e-12]
     if not columns:
         return np.linalg.norm(base)

@@ -8,10 +8,5 @@ import gfdyn as gf
 RANK_ONE, OPTIMAL = np.sqrt(2) - 1, 0.5
 
 
-def circle(dtype=None):
-    """Example 1 of Bantzis et al."""
-    return gf.Problem(gf.data.circle(8, dtype=dtype), gf.losses.squared, reduction="sum")
-
-
 def problem_of(x, y, dtype=np.float64):
     return gf.Problem(gf.Dataset(x.astype(dtype), y.astype(dtype)), gf.losses.squared)

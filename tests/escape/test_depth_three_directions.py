@@ -8,7 +8,6 @@ import scipy.optimize
 from direction_cases import (
     ROOT2,
     assert_random_nets_slower,
-    example_one,
     layer_sizes,
     least_residual,
     matrices,
@@ -17,7 +16,7 @@ from direction_cases import (
     psi,
     speed_of,
 )
-from fixtures import float_dtypes
+from fixtures import example_one, float_dtypes
 
 from gfdyn import escape
 

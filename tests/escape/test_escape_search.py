@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
-from fixtures import float_dtypes, linear_problem, rows
-from search_cases import OPTIMAL, RANK_ONE, circle, problem_of
+from fixtures import example_one, float_dtypes, linear_problem, rows
+from search_cases import OPTIMAL, RANK_ONE, problem_of
 
 import gfdyn as gf
 from gfdyn.escape import clarke_residual, search
@@ -25,7 +25,7 @@ from gfdyn.escape.search._convergence import Found, _follow, converge
 def find(n_starts=8, **options: Any):
     """All on one shape, of which the flow is compiled once."""
     key = jax.random.key(1)
-    return search(circle(), [2, 16, 16, 1], n_starts, key=key, batch_size=4, **options)
+    return search(example_one(), [2, 16, 16, 1], n_starts, key=key, batch_size=4, **options)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_example_one(found):
 
 def test_rows_are_what_they_say(found):
     """Every field, measured again on the nets."""
-    problem = circle()
+    problem = example_one()
     for i in range(len(found.speed)):
         net = rows(found.net, i)
         speed = gf.diagnostics.escape_speed(problem, net)
@@ -78,7 +78,7 @@ def test_starts_are_accounted_for(found):
     np.testing.assert_array_equal(found.all_speeds, speed[index])
     assert (found.all_speeds >= found.descent_speeds - 1e-9).all()
     assert (found.all_speeds - found.descent_speeds).max() > 1e-8
-    outputs = np.asarray(jax.vmap(circle().outputs)(found.net))[..., 0]
+    outputs = np.asarray(jax.vmap(example_one().outputs)(found.net))[..., 0]
     gaps = np.linalg.norm(outputs[:, None] - outputs[None], axis=-1)
     same = np.abs(speed[:, None] - speed[None]) < 1e-8
     np.fill_diagonal(same, False)
@@ -97,7 +97,7 @@ def test_summary(found):
 
 def test_neither_seed_nor_data_compile_again(found):
     compiled = programs()
-    turned = gf.Dataset(circle().data.x[::-1], circle().data.y)
+    turned = gf.Dataset(example_one().data.x[::-1], example_one().data.y)
     problem = gf.Problem(turned, gf.losses.squared, reduction="sum")
     search(problem, [2, 16, 16, 1], 1, key=jax.random.key(5), batch_size=8)
     assert programs() == compiled
@@ -195,7 +195,7 @@ def scripted(monkeypatch, *ends):
         )
 
     monkeypatch.setattr(_convergence, "_follow", follow)
-    found = converge(circle(), net_of(0.4), 1e-9, 100)
+    found = converge(example_one(), net_of(0.4), 1e-9, 100)
     assert next(told, None) is None, "it gave up too early"
     assert found.speed == found.net.weights[0][0, 0]
     return bool(found.converged), float(found.speed), asked[1:]
@@ -267,7 +267,7 @@ def test_linear_nets():
 
 def test_search_in_float32():
     """Two layers on the circle are at best of rank one, on kinks as well."""
-    found = search(circle(np.float32), [2, 4, 1], 4, key=jax.random.key(1))
+    found = search(example_one(dtype=np.float32), [2, 4, 1], 4, key=jax.random.key(1))
     assert float_dtypes(found) == {np.dtype(np.float32)} and found.converged.all()
     np.testing.assert_allclose(found.speed, RANK_ONE, rtol=0, atol=1e-5)
     # The kinks within reach of this tolerance need not be those that slide.
@@ -294,13 +294,13 @@ def test_errors_of_the_search():
     )
     for options, text in wrong:
         with pytest.raises(ValueError, match=text):
-            search(circle(), [2, 3, 1], key=key, **options)
+            search(example_one(), [2, 3, 1], key=key, **options)
     with pytest.raises(ValueError, match="net has 3 inputs but the data have 2"):
-        search(circle(), [3, 3, 1], key=key)
+        search(example_one(), [3, 3, 1], key=key)
     with pytest.raises(ValueError, match="widths=.2. does not describe a network"):
-        search(circle(), [2], key=key)
+        search(example_one(), [2], key=key)
 
 
 def test_no_single_key(unhooked):
     with pytest.raises(TypeError, match="is not one random key"):
-        search(circle(), [2, 3, 1], key=jax.random.split(jax.random.key(0), 2))
+        search(example_one(), [2, 3, 1], key=jax.random.split(jax.random.key(0), 2))

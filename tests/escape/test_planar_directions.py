@@ -9,7 +9,6 @@ from direction_cases import (
     arrays,
     assert_random_nets_slower,
     checked,
-    example_one,
     layer_sizes,
     least_residual,
     planar_cases,
@@ -17,6 +16,7 @@ from direction_cases import (
     psi,
     speed_of,
 )
+from fixtures import example_one
 
 import gfdyn as gf
 from gfdyn import escape

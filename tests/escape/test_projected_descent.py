@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
-from fixtures import biased_net, float_dtypes, rows
-from search_cases import OPTIMAL, RANK_ONE, circle, problem_of
+from fixtures import biased_net, example_one, float_dtypes, rows
+from search_cases import OPTIMAL, RANK_ONE, problem_of
 
 import gfdyn as gf
 from gfdyn.escape import FallingRate, projected_descent
@@ -73,13 +73,17 @@ def test_descent_of_one_net_and_of_a_stack():
     def linear(step):
         return 0.1 * (1 - step / 20)
 
-    together = projected_descent(circle(), nets, linear, 20)
-    other = projected_descent(circle(), nets, FallingRate(0.1, 20, power=1.0), 20)
-    mapped = jax.vmap(lambda net: projected_descent(circle(), net, linear, 20).speeds)(nets)
+    together = projected_descent(example_one(), nets, linear, 20)
+    other = projected_descent(example_one(), nets, FallingRate(0.1, 20, power=1.0), 20)
+
+    def speeds(net):
+        return projected_descent(example_one(), net, linear, 20).speeds
+
+    mapped = jax.vmap(speeds)(nets)
     assert together.speeds.shape == (3, 21)
     np.testing.assert_allclose(other.speeds, together.speeds, atol=1e-13)
     np.testing.assert_allclose(mapped, together.speeds, atol=1e-13)
-    alone = projected_descent(circle(), rows(nets, 1), linear, 20)
+    alone = projected_descent(example_one(), rows(nets, 1), linear, 20)
     np.testing.assert_allclose(alone.speeds, together.speeds[1], atol=1e-13)
     np.testing.assert_allclose(gf.nets.norm(alone.net), np.sqrt(3), rtol=1e-14)
 
@@ -109,18 +113,18 @@ def test_nets_without_a_path_stay_where_they_are():
     dead = gf.nets.MLP.from_weights(weights)
     nets = jax.tree.map(lambda w: jnp.stack([w, 0 * w]), dead)
     for normalised in (False, True):
-        found = projected_descent(circle(), nets, 0.1, 5, normalised=normalised)
+        found = projected_descent(example_one(), nets, 0.1, 5, normalised=normalised)
         np.testing.assert_array_equal(found.speeds, np.zeros((2, 6)))
         for w, end in zip(nets.weights, found.net.weights, strict=True):
             np.testing.assert_allclose(end, w, atol=1e-15)
 
 
 def test_descent_in_float32():
-    problem = circle(np.float32)
+    problem = example_one(dtype=np.float32)
     nets = jax.tree.map(lambda w: w.astype(np.float32), stack([2, 4, 4, 1], 2))
     found = projected_descent(problem, nets, FallingRate(0.1, 50), 50, normalised=True)
     double = projected_descent(
-        circle(), stack([2, 4, 4, 1], 2), FallingRate(0.1, 50), 50, normalised=True
+        example_one(), stack([2, 4, 4, 1], 2), FallingRate(0.1, 50), 50, normalised=True
     )
     assert float_dtypes(found) == {np.dtype(np.float32)}
     np.testing.assert_allclose(found.speeds[:, :20], double.speeds[:, :20], atol=1e-5)
@@ -132,7 +136,7 @@ def test_success_grows_with_width():
     fractions = {}
     for width in (4, 8, 32):
         nets = stack([2, width, width, 1], 60)
-        found = projected_descent(circle(), nets, 0.05, 1000)
+        found = projected_descent(example_one(), nets, 0.05, 1000)
         assert found.speeds.max() <= OPTIMAL + 1e-9
         fractions[width] = np.mean(np.asarray(found.speed) > RANK_ONE + 1e-3)
     assert fractions[4] < 0.2
@@ -143,15 +147,15 @@ def test_success_grows_with_width():
 def test_errors_of_the_descent():
     net = gf.nets.MLP([2, 3, 1], key=jax.random.key(0))
     with pytest.raises(ValueError, match="rate=-0.1 is no learning rate.*FallingRate"):
-        projected_descent(circle(), net, -0.1, 5)
+        projected_descent(example_one(), net, -0.1, 5)
     with pytest.raises(ValueError, match="rate=.* is no learning rate"):
-        projected_descent(circle(), net, np.ones(5), 5)
+        projected_descent(example_one(), net, np.ones(5), 5)
     with pytest.raises(ValueError, match="steps=0 must be 1 or more"):
-        projected_descent(circle(), net, 0.1, 0)
+        projected_descent(example_one(), net, 0.1, 0)
     with pytest.raises(ValueError, match="save_every=9 must lie between 1 and steps=5"):
-        projected_descent(circle(), net, 0.1, 5, save_every=9)
+        projected_descent(example_one(), net, 0.1, 5, save_every=9)
     with pytest.raises(ValueError, match="without a degree of homogeneity"):
-        projected_descent(circle(), biased_net((2, 3, 1)), 0.1, 5)
+        projected_descent(example_one(), biased_net((2, 3, 1)), 0.1, 5)
     wide = gf.nets.MLP([3, 3, 1], key=jax.random.key(0))
     with pytest.raises(ValueError, match="net has 3 inputs but the data have 2"):
-        projected_descent(circle(), wide, 0.1, 5)
+        projected_descent(example_one(), wide, 0.1, 5)

@@ -55,8 +55,6 @@ ROOMS = (
     "plotting",
     "cli",
 )
-
-
 # Diagnostics measure a net on a problem, and know of nothing else.
 BEHIND_DIAGNOSTICS = {
     "_by_layer",
@@ -68,8 +66,6 @@ BEHIND_DIAGNOSTICS = {
     "nets",
     "problem",
 }
-
-
 # Imports inside functions, (module, what): packages that not every run needs, and that
 # together take longer to import than all the rest.
 LATE_IMPORTS = {

@@ -1,17 +1,12 @@
-"""Fully connected networks."""
+"""Fully connected networks, and rows of images."""
 
-import jax
 import jax.random as jr
-import numpy as np
 
 import gfdyn as gf
 
 
-def assert_close(actual, expected, rtol=1e-12, atol=0.0):
-    actual, expected = jax.tree.leaves(actual), jax.tree.leaves(expected)
-    assert len(actual) == len(expected)
-    for a, b in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol + rtol * np.abs(b).max())
+def rows(images):
+    return images.reshape(len(images), -1)
 
 
 def mlp(widths, init=None, seed=0, **options):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 from jax.flatten_util import ravel_pytree
+from net_cases import rows
 
 import gfdyn as gf
 from gfdyn.nets import AveragePool, ChannelsLast, Composed, Conv, LayeredNet, Wrapped, wrap
@@ -103,10 +104,6 @@ def build(name, dtype=jnp.float64) -> tuple[Any, Any, jax.Array]:
     model = stack(in_shape, *parts, dtype=dtype)
     images = jr.normal(jr.key(7), (5, *in_shape), dtype)
     return model, wrap(model, in_shape), images
-
-
-def rows(images):
-    return images.reshape(len(images), -1)
 
 
 @models

@@ -5,7 +5,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 import reference
-from net_cases import assert_close, mlp
+from fixtures import assert_close
+from net_cases import mlp
 
 import gfdyn as gf
 

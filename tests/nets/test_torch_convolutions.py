@@ -5,13 +5,10 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from net_cases import rows
 
 import gfdyn as gf
 from gfdyn.nets import LayeredNet
-
-
-def rows(images):
-    return images.reshape(len(images), -1)
 
 
 def slow_conv(images, weight, bias, strides, padding):

@@ -1,6 +1,7 @@
 """Trajectories of every kind, and how they are compared."""
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -79,6 +80,12 @@ def descent() -> gf.Trajectory:
     problem = gf.Problem(gf.data.xor(), gf.losses.logistic)
     net = gf.nets.MLP([2, 4, 1], key=jax.random.key(0), scale=0.5)
     return gf.descend(problem, net, 0.1, 4, save_every=2)
+
+
+@cache
+def made(maker: Callable[[], gf.Trajectory]) -> gf.Trajectory:
+    """What a maker makes, once for all tests."""
+    return maker()
 
 
 def assert_identical(a: gf.Trajectory, b: gf.Trajectory) -> None:

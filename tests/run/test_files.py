@@ -19,6 +19,7 @@ from storage_cases import (
     descent,
     leftovers,
     localized_escape,
+    made,
     plain_flow,
 )
 
@@ -29,7 +30,7 @@ MAKERS = (decaying_flow, classifying_escape, plain_flow, localized_escape, desce
 
 
 @pytest.fixture(params=MAKERS, ids=lambda maker: maker.__name__)
-def traj(request, made) -> gf.Trajectory:
+def traj(request) -> gf.Trajectory:
     return made(request.param)
 
 
@@ -49,7 +50,7 @@ def test_round_trip_restores_every_bit(traj, tmp_path):
     assert leftovers(tmp_path) == []
 
 
-def test_loaded_trajectory_works_on(made, tmp_path):
+def test_loaded_trajectory_works_on(tmp_path):
     """Measured again, it gives what it recorded; solved again, what it was."""
     traj = made(decaying_flow)
     traj.save(tmp_path / "trajectory.nc")
@@ -68,7 +69,7 @@ def test_loaded_trajectory_works_on(made, tmp_path):
     assert_identical(repeated, traj)
 
 
-def test_saving_twice_replaces_the_file(made, tmp_path):
+def test_saving_twice_replaces_the_file(tmp_path):
     path = tmp_path / "trajectory.nc"
     made(plain_flow).save(path)
     made(descent).save(path)
@@ -76,7 +77,7 @@ def test_saving_twice_replaces_the_file(made, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["trajectory.nc"]
 
 
-def test_save_names_the_file_in_the_working_directory(made, tmp_path, monkeypatch):
+def test_save_names_the_file_in_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made(descent).save("here.nc")
     assert_identical(gf.load("here.nc"), made(descent))
@@ -90,7 +91,7 @@ def test_plain_xarray_reads_the_file(traj, tmp_path):
     xr.testing.assert_identical(dataset, traj.to_xarray())
 
 
-def test_file_may_be_read_by_whom_the_umask_allows(made, tmp_path):
+def test_file_may_be_read_by_whom_the_umask_allows(tmp_path):
     path = tmp_path / "trajectory.nc"
     previous = os.umask(0o022)
     try:
@@ -109,7 +110,7 @@ def test_missing_file(tmp_path):
         gf.load(path)
 
 
-def test_folder_of_the_file_is_missing(made, tmp_path):
+def test_folder_of_the_file_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match="missing"):
         made(descent).save(tmp_path / "missing" / "trajectory.nc")
 
@@ -128,7 +129,7 @@ def test_folder_instead_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("part", [0.001, 0.1, 0.5, 0.9, 0.999])
-def test_truncated_file(made, tmp_path, part):
+def test_truncated_file(tmp_path, part):
     path = tmp_path / "trajectory.nc"
     made(decaying_flow).save(path)
     content = path.read_bytes()
@@ -146,7 +147,7 @@ def test_netcdf_file_of_something_else(tmp_path):
         gf.load(path)
 
 
-def test_dataset_without_the_state_is_no_trajectory(made, tmp_path):
+def test_dataset_without_the_state_is_no_trajectory(tmp_path):
     made(descent).to_xarray().to_netcdf(tmp_path / "dataset.nc", engine="h5netcdf")
     with pytest.raises(ValueError, match="was not written by traj.save"):
         gf.load(tmp_path / "dataset.nc")
@@ -186,7 +187,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_damaged_tree(made, tmp_path, change):
+def test_damaged_tree(tmp_path, change):
     path = tmp_path / "trajectory.nc"
     made(descent).save(path)
     with_state(path, change)
@@ -203,7 +204,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("change", EDITS.values(), ids=EDITS)
-def test_edited_metadata_are_noticed(made, tmp_path, change):
+def test_edited_metadata_are_noticed(tmp_path, change):
     path = tmp_path / "trajectory.nc"
     made(descent).save(path)
     with_state(path, change, checksum=True)
@@ -211,7 +212,7 @@ def test_edited_metadata_are_noticed(made, tmp_path, change):
         gf.load(path)
 
 
-def test_files_without_a_checksum_load_with_a_note(made, tmp_path):
+def test_files_without_a_checksum_load_with_a_note(tmp_path):
     path = tmp_path / "trajectory.nc"
     made(descent).save(path)
     with_state(path, lambda fields: None)
@@ -221,7 +222,7 @@ def test_files_without_a_checksum_load_with_a_note(made, tmp_path):
 
 # A file that h5netcdf could not open has nothing to close, at which it stumbles.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_no_flipped_bit_changes_what_is_loaded(made, tmp_path):
+def test_no_flipped_bit_changes_what_is_loaded(tmp_path):
     """Of 200: refused, or in what is not read."""
     path = tmp_path / "trajectory.nc"
     made(descent).save(path)
@@ -241,7 +242,7 @@ def test_no_flipped_bit_changes_what_is_loaded(made, tmp_path):
     assert refused > 20
 
 
-def test_double_precision_is_not_lost_silently(made, tmp_path):
+def test_double_precision_is_not_lost_silently(tmp_path):
     """Without x64 jax would make float32 of it."""
     path = tmp_path / "trajectory.nc"
     made(descent).save(path)

@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
-from storage_cases import classifying_escape, decaying_flow, localized_escape, plain_flow
+from storage_cases import (
+    classifying_escape,
+    decaying_flow,
+    localized_escape,
+    made,
+    plain_flow,
+)
 
 
-def test_dataset_of_a_gradient_flow(made):
+def test_dataset_of_a_gradient_flow():
     traj = made(decaying_flow)
     dataset = traj.to_xarray()
     dims = {
@@ -38,7 +44,7 @@ def test_dataset_of_a_gradient_flow(made):
     assert "log_radius" not in dataset
 
 
-def test_dataset_of_an_escape_flow(made):
+def test_dataset_of_an_escape_flow():
     traj = made(classifying_escape)
     dataset = traj.to_xarray()
     assert dataset["tau"].dims == ("save",) and "t" not in dataset.coords
@@ -54,7 +60,7 @@ def test_dataset_of_an_escape_flow(made):
 
 
 @pytest.mark.parametrize("maker", [decaying_flow, classifying_escape])
-def test_layers_are_counted_from_one(made, maker):
+def test_layers_are_counted_from_one(maker):
     """`.sel(layer=1)` is W_1, as in the papers."""
     dataset = made(maker).to_xarray()
     assert dataset["layer"].values.tolist() == [1, 2, 3]
@@ -63,7 +69,7 @@ def test_layers_are_counted_from_one(made, maker):
     np.testing.assert_array_equal(first, made(maker).records["stable_rank"][:, 0])
 
 
-def test_attributes_say_what_was_solved_and_how_it_went(made):
+def test_attributes_say_what_was_solved_and_how_it_went():
     traj = made(classifying_escape)
     attributes = traj.to_xarray().attrs
     assert attributes["flow"].startswith("EscapeFlow(")
@@ -79,13 +85,13 @@ def test_attributes_say_what_was_solved_and_how_it_went(made):
         assert attributes[name] == float(getattr(traj.certificate, name))
 
 
-def test_attributes_name_a_failure(made):
+def test_attributes_name_a_failure():
     attributes = made(localized_escape).to_xarray().attrs
     assert "maximum number of solver steps" in attributes["result"]
     assert attributes["stopped_by"] == ""
 
 
-def test_records_that_are_trees_get_a_name_for_each_leaf(made):
+def test_records_that_are_trees_get_a_name_for_each_leaf():
     dataset = made(localized_escape).to_xarray()
     direction = made(localized_escape).records["direction"].weights
     for i, weight in enumerate(direction, 1):
@@ -93,7 +99,7 @@ def test_records_that_are_trees_get_a_name_for_each_leaf(made):
         assert dataset[f"direction_matrices_{i}"].dtype == np.float32
 
 
-def test_dataset_of_a_net_without_hidden_layers(made):
+def test_dataset_of_a_net_without_hidden_layers():
     dataset = made(plain_flow).to_xarray()
     assert dataset["W1"].dims == ("save", "output", "feature")
     assert dataset.sizes["save"] == 1 and dataset.sizes["interval"] == 0

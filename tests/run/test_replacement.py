@@ -15,6 +15,7 @@ from storage_cases import (
     decaying_flow,
     descent,
     leftovers,
+    made,
     plain_flow,
 )
 
@@ -50,7 +51,7 @@ def test_writer_sees_the_old_file_until_it_returns(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_failing_save_leaves_the_old_file(made, tmp_path, monkeypatch):
+def test_failing_save_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "trajectory.nc"
     made(descent).save(path)
 
@@ -103,7 +104,7 @@ while True:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_while_saving(made, tmp_path, seed):
+def test_killed_while_saving(tmp_path, seed):
     """Whenever the process dies, one of the two trajectories is there, whole."""
     candidates = made(decaying_flow), made(classifying_escape)
     for i, candidate in enumerate(candidates):
@@ -137,7 +138,7 @@ replace_atomically(sys.argv[1], write)
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_of_the_file(made, tmp_path):
+def test_killed_in_the_middle_of_the_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     process = child(WRITE_SLOWLY, path)

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from fixtures import all_active, distance, float_dtypes, linear_problem, sliding, tight
+from fixtures import (
+    all_active,
+    distance,
+    example_one,
+    float_dtypes,
+    linear_problem,
+    sliding,
+    tight,
+)
 from golden_files import GOLDEN, read_golden
 from jaxtyping import Array
 
@@ -207,7 +215,7 @@ def test_what_goes_wrong_at_kinks_has_a_name(converged, instant, name):
 
 def test_example_one_ends_at_its_exact_speeds():
     """Bantzis et al., Example 1 at depth 3: speeds ½ and √2−1, never above ½."""
-    problem = gf.Problem(gf.data.circle(8), gf.losses.squared, reduction="sum")
+    problem = example_one()
     flow = gf.EscapeFlow(problem, localized=True)
     solver = gf.solvers.ExactKinks(rtol=1e-8)
     seen = set()
@@ -227,7 +235,7 @@ def test_example_one_ends_at_its_exact_speeds():
 def test_a_direction_at_rest_can_be_waited_for():
     """Small neurons die out around it, and kinks of products of two of them are left by
     rounding alone: to be put back on them would move the weights by more than rtol."""
-    problem = gf.Problem(gf.data.circle(8), gf.losses.squared, reduction="sum")
+    problem = example_one()
     flow = gf.EscapeFlow(problem, localized=True)
     solver = gf.solvers.ExactKinks(rtol=1e-8)
     # All of them stalled, from tau = 140 to 340. They take 500 to 620 steps.

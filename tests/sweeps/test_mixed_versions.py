@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from fixtures import sweep_files
-from sweep_cases import DESCENTS, S, run
+from sweep_cases import DESCENTS, run
 
 import gfdyn as gf
+from gfdyn import sweeps
 from gfdyn.sweeps.results._store import Store
 
 
@@ -72,14 +73,14 @@ def test_versions_are_not_mixed_unasked(kind, descents, tmp_path):
     status = run(DESCENTS, out, mix_versions=True)
     assert status.ok == 8 and sweep_files(out) == sweep_files(descents)
     assert status.mixture.startswith(f"{label}; gfdyn {gf.__version__}, jax ")
-    assert str(S.status(out)) == (
+    assert str(sweeps.status(out)) == (
         f"8 of 8 points done, 8 successful; of mixed versions: {status.mixture}"
     )
     assert f"mix_versions: {said}" in (out / "log.txt").read_text()
     manifest = json.loads((out / "manifest.json").read_text())
     assert len(manifest["before"]) == 1
     assert manifest["versions"]["gfdyn"] == gf.__version__
-    assert f'"mixture": "{status.mixture}"' in S.report(out).read_text()
+    assert f'"mixture": "{status.mixture}"' in sweeps.report(out).read_text()
     # From here on these are the versions of the folder.
     next(Store(out).point_files()).path.unlink()
     assert run(DESCENTS, out).mixture == status.mixture
@@ -134,7 +135,7 @@ def test_batches_under_way_are_of_a_version(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Store, "write_checkpoint", lambda *a: stop(write(*a)))
         run(DESCENTS, tmp_path)
-    assert S.status(tmp_path).done == 0 and S.status(tmp_path).under_way == 1
+    assert sweeps.status(tmp_path).done == 0 and sweeps.status(tmp_path).under_way == 1
     make_other(tmp_path / "manifest.json", "jaxlib")
     with pytest.raises(ValueError, match="computed with jaxlib=0.0.1 where this process"):
         run(DESCENTS, tmp_path)

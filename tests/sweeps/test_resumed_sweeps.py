@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import xarray as xr
 from fixtures import sweep_files
-from sweep_cases import DESCENTS, FLOWS, S, run
+from sweep_cases import DESCENTS, FLOWS, run
 
+from gfdyn import sweeps
 from gfdyn.sweeps.results._store import Store, _checksum
 from gfdyn.sweeps.spec._plan import make_plan, resolved
 
@@ -51,7 +52,7 @@ def test_resumes_to_the_last_bit(kind, request, tmp_path, monkeypatch, capsys):
         except KeyboardInterrupt:
             stops += 1
             assert f"gfdyn sweep {out}/spec.toml --out {out}" in capsys.readouterr().out
-            assert S.status(out).under_way == 1
+            assert sweeps.status(out).under_way == 1
     # Portions of 2 rows of 4 steps: three stops each of the 8 descents.
     assert stops == 24 if kind == "descents" else stops >= 2
     assert sum(state is not None for state in states) == stops
@@ -144,7 +145,7 @@ def test_a_temporary_file_taken_away_is_written_again(tmp_path, monkeypatch):
 
 
 def test_full_disk(descents, tmp_path, monkeypatch):
-    """Here by an error of the fifth write; on a real one in test_sweep_engines.py."""
+    """Here by an error of the fifth write; on a real one in test_killed_engines.py."""
     write, count = Path.write_bytes, []
 
     def write_until_full(self, content):
@@ -155,7 +156,7 @@ def test_full_disk(descents, tmp_path, monkeypatch):
         return write(self, content)
 
     out = tmp_path / "out"
-    spec = dataclasses.replace(DESCENTS, engine=S.EngineSettings())
+    spec = dataclasses.replace(DESCENTS, engine=sweeps.EngineSettings())
     with monkeypatch.context() as patch, pytest.raises(OSError) as error:
         patch.setattr(Path, "write_bytes", write_until_full)
         run(spec, out)
@@ -165,7 +166,7 @@ def test_full_disk(descents, tmp_path, monkeypatch):
 
 
 def test_a_folder_is_of_one_sweep(descents):
-    wider = dataclasses.replace(DESCENTS, net=S.NetSettings(width=4, depth=2))
+    wider = dataclasses.replace(DESCENTS, net=sweeps.NetSettings(width=4, depth=2))
     with pytest.raises(ValueError, match=r"another sweep, with net.init_scale=1.0 where"):
         run(wider, descents)
     swapped = dict(reversed(list(DESCENTS.axes.items())))
@@ -176,12 +177,12 @@ def test_a_folder_is_of_one_sweep(descents):
     assert run(dataclasses.replace(DESCENTS, engine=elsewhere), descents).ok == 8
 
 
-def finished(out: Path, num_seeds: int) -> S.Spec:
+def finished(out: Path, num_seeds: int) -> sweeps.Spec:
     """A folder with a sound file for each of 20 · `num_seeds` points."""
     axes = {
-        "net.init_scale": S.log(10.0, 1e-30, 4),
+        "net.init_scale": sweeps.log(10.0, 1e-30, 4),
         "net.depth": (2, 3, 4, 5, 6),
-        "net.seed": S.seeds(num_seeds),
+        "net.seed": sweeps.seeds(num_seeds),
     }
     spec = resolved(dataclasses.replace(DESCENTS, axes=axes))
     store = Store(out)
@@ -253,9 +254,9 @@ def test_unreadable_failures_are_set_aside(kind, done, descents, tmp_path, capsy
     file = out / "failures" / f"{first.digest}.json"
     Store(out).write_failure(first.digest, "its worker was killed")
     make_unreadable(file, kind)
-    assert S.status(out).results.get("error", 0) == (not done)
+    assert sweeps.status(out).results.get("error", 0) == (not done)
     reasons = {"the file that says why cannot be read"} if not done else set()
-    assert reasons <= set(S.outcomes(out).reason.values.ravel().tolist())
+    assert reasons <= set(sweeps.outcomes(out).reason.values.ravel().tolist())
     assert run(DESCENTS, out).results == {"successful": 8}
     line = f"{file}: cannot be read; moved to rejected/"
     assert capsys.readouterr().err == line + "\n"

@@ -3,11 +3,10 @@
 import html
 import json
 import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import pytest
-from page_cases import BROWSERS, run_in_node, table_of
+from page_cases import dump_dom, needs_chromium, run_in_node, table_of
 
 from gfdyn import sweeps
 from gfdyn.sweeps.results import _page
@@ -113,15 +112,9 @@ def test_a_report_without_a_manifest(folder, tmp_path):
     assert table_of(sweeps.report(out))["manifest"] == ""
 
 
-@pytest.mark.skipif(
-    not any(map(shutil.which, BROWSERS)), reason="no Chromium on this machine"
-)
+@needs_chromium
 def test_any_name_opens_in_a_browser(named):
     name, path = named
-    browser = next(filter(None, map(shutil.which, BROWSERS)))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    done = subprocess.run(
-        [browser, *options, path.as_uri()], capture_output=True, text=True, timeout=120
-    )
+    done = dump_dom(path)
     assert done.returncode == 0
     assert f"Sweep {html.escape(_shown(name), quote=False)}" in done.stdout

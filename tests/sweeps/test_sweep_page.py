@@ -2,13 +2,21 @@
 
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from page_cases import BROWSERS, DEPTHS, LEAVES, LOST, MISSING, SEEDS, run_in_node, table_of
+from page_cases import (
+    DEPTHS,
+    LEAVES,
+    LOST,
+    MISSING,
+    SEEDS,
+    dump_dom,
+    needs_chromium,
+    run_in_node,
+    table_of,
+)
 
 from gfdyn import sweeps
 from gfdyn.sweeps.results._store import Store
@@ -224,15 +232,9 @@ def test_the_spec_is_printed_as_it_can_be_read_again(page, folder):
     assert '"net.seed" = [0, 1]' in text.splitlines()
 
 
-@pytest.mark.skipif(
-    not any(map(shutil.which, BROWSERS)), reason="no Chromium on this machine"
-)
+@needs_chromium
 def test_it_opens_in_a_browser(page):
-    browser = next(filter(None, map(shutil.which, BROWSERS)))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    done = subprocess.run(
-        [browser, *options, page.as_uri()], capture_output=True, text=True, timeout=120
-    )
+    done = dump_dom(page)
     assert done.stdout.count("<rect") >= 6 * 9 and "<polyline" in done.stdout
 
 

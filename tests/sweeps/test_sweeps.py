@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import xarray as xr
 from fixtures import sweep_files
-from sweep_cases import DESCENTS, FLOWS, PROBLEM, S, run
+from sweep_cases import DESCENTS, FLOWS, PROBLEM, run
 
 import gfdyn as gf
+from gfdyn import sweeps
 from gfdyn.cli import _main as cli
 from gfdyn.sweeps.results._store import Store
 from gfdyn.sweeps.run import _compute
@@ -30,7 +31,7 @@ def problem_and_net(scale: float, depth: int, seed: int) -> tuple[gf.Problem, gf
 
 
 def test_descents_are_those_of_descend(descents):
-    tree = S.collect(descents)
+    tree = sweeps.collect(descents)
     problem, net = problem_and_net(0.1, 3, 1)
     traj = gf.descend(
         problem, net, 0.05, 30, save_every=4, record={"r": gf.diagnostics.risk}
@@ -43,7 +44,7 @@ def test_descents_are_those_of_descend(descents):
 
 
 def test_flows_are_those_of_solve(flows):
-    found = S.collect(flows)
+    found = sweeps.collect(flows)
     for scale in (1.0, 1e-3):
         problem, net = problem_and_net(scale, 2, 0)
         traj = gf.solve(
@@ -102,7 +103,7 @@ def test_failing_points_are_rows(descents, tmp_path, unhooked):
     spec = dataclasses.replace(DESCENTS, axes=axes)
     status = run(spec, tmp_path / "a")
     assert status.results == {"successful": 2, "diverged": 2} and status.done == 4
-    table = S.outcomes(tmp_path / "a").sel(learning_rate=1e6)
+    table = sweeps.outcomes(tmp_path / "a").sel(learning_rate=1e6)
     assert table.result.values.tolist() == ["diverged"] * 2
     assert all("became NaN or infinite" in reason for reason in table.reason.values)
     # Results stay as they are.
@@ -113,7 +114,7 @@ def test_failing_points_are_rows(descents, tmp_path, unhooked):
     axes = {"problem.data": ("teacher", "mnist"), "net.seed": (0,)}
     spec = dataclasses.replace(DESCENTS, problem=missing, axes=axes)
     assert run(spec, tmp_path / "b").results == {"successful": 1, "error": 1}
-    table = S.outcomes(tmp_path / "b").sel(data="mnist", seed=0)
+    table = sweeps.outcomes(tmp_path / "b").sel(data="mnist", seed=0)
     assert table.result == "error" and "none.npz" in str(table.reason.values)
     # What could not be computed is tried again.
     run(spec, tmp_path / "b")
@@ -124,14 +125,14 @@ def test_flows_that_fail_say_why(flows, tmp_path):
     """No tolerance is that tight: time stalls; and two steps are not enough."""
     axes = {"solver.rtol": (1e-3, 1e-16)}
     spec = dataclasses.replace(
-        FLOWS, axes=axes, net=S.NetSettings(width=3, depth=2, init_scale=1e5)
+        FLOWS, axes=axes, net=sweeps.NetSettings(width=3, depth=2, init_scale=1e5)
     )
     run(spec, tmp_path / "a")
-    table = S.outcomes(tmp_path / "a").sel(rtol=1e-16)
+    table = sweeps.outcomes(tmp_path / "a").sel(rtol=1e-16)
     assert table.result in ("time_stalled", "max_steps_reached")
     solver = dataclasses.replace(FLOWS.solver, max_steps=2)
     run(dataclasses.replace(FLOWS, solver=solver, axes={}), tmp_path / "b")
-    table = S.outcomes(tmp_path / "b")
+    table = sweeps.outcomes(tmp_path / "b")
     assert table.result == "max_steps_reached" and "steps" in str(table.reason.values)
 
 
@@ -141,8 +142,10 @@ def test_lanes_agree_with_single_runs(descents, tmp_path):
     axes = {"net.init_scale": (1.0, 0.1), "net.seed": (0, 1)}
     spec = dataclasses.replace(DESCENTS, engine=engine, axes=axes)
     run(spec, tmp_path)
-    single = S.collect(descents)["depth=2"].to_dataset().isel(depth=0)
-    xr.testing.assert_allclose(S.collect(tmp_path).risk, single.risk.drop_vars("depth"))
+    single = sweeps.collect(descents)["depth=2"].to_dataset().isel(depth=0)
+    xr.testing.assert_allclose(
+        sweeps.collect(tmp_path).risk, single.risk.drop_vars("depth")
+    )
 
 
 @pytest.mark.parametrize("solver", ["adaptive", "exact"])
@@ -155,7 +158,7 @@ def test_lanes_of_flows_agree_with_single_runs(solver, flows, tmp_path):
         run(spec, alone)
     side_by_side = dataclasses.replace(FLOWS.engine, lanes=2)
     run(dataclasses.replace(spec, engine=side_by_side), tmp_path / "lanes")
-    expected, found = S.collect(alone), S.collect(tmp_path / "lanes")
+    expected, found = sweeps.collect(alone), sweeps.collect(tmp_path / "lanes")
     assert len(set(expected.num_steps.values)) == 2
     for name in ("num_steps", "num_rejected", "num_crossings", "num_slides", "result"):
         np.testing.assert_array_equal(found[name], expected[name])
@@ -169,7 +172,7 @@ def test_precision_is_the_users(tmp_path):
 
 
 def test_collected_dims_and_values(descents, flows):
-    tree = S.collect(descents)
+    tree = sweeps.collect(descents)
     assert isinstance(tree, xr.DataTree) and set(tree.children) == {"depth=2", "depth=3"}
     for depth in (2, 3):
         node = tree[f"depth={depth}"].to_dataset()
@@ -177,12 +180,12 @@ def test_collected_dims_and_values(descents, flows):
         assert node.risk.sizes == sizes
         assert node.layer_norms.sizes == sizes | {"layer": depth}
         assert node.depth.values.tolist() == [depth]
-    assert S.parse_spec(tree.attrs["spec"]).axes == DESCENTS.axes
-    table = S.outcomes(descents)
+    assert sweeps.parse_spec(tree.attrs["spec"]).axes == DESCENTS.axes
+    table = sweeps.outcomes(descents)
     assert table.final_risk.dims == ("init_scale", "depth", "seed")
     for node in tree.children.values():
         np.testing.assert_allclose(node.risk.isel(save=-1), node.final_risk)
-    single = S.collect(flows)
+    single = sweeps.collect(flows)
     assert isinstance(single, xr.Dataset)
     # Rows beyond the end of the shorter trajectory.
     reached = single.tau.notnull().sum("save").values
@@ -195,10 +198,10 @@ def test_points_that_are_not_there_are_missing(descents, tmp_path):
     run(DESCENTS, out)
     gone = next(Store(out).point_files())
     gone.path.unlink()
-    assert str(S.status(out)) == "7 of 8 points done, 7 successful"
-    table = S.outcomes(out)
+    assert str(sweeps.status(out)) == "7 of 8 points done, 7 successful"
+    table = sweeps.outcomes(out)
     assert (table.result == "missing").sum() == 1
-    tree = S.collect(out)
+    tree = sweeps.collect(out)
     lost = [node.risk.isnull().all("save").sum() for node in tree.children.values()]
     assert sum(map(int, lost)) == 1
 
@@ -207,7 +210,7 @@ def test_weights_are_kept_if_asked_for(descents, tmp_path):
     for weights, rows in (("final", ()), ("all", (9,))):
         spec = dataclasses.replace(DESCENTS, weights=weights, axes={"net.seed": (0,)})
         run(spec, tmp_path / weights)
-        found = S.collect(tmp_path / weights).isel(seed=0)
+        found = sweeps.collect(tmp_path / weights).isel(seed=0)
         assert found.W1.shape == (*rows, 3, 3) and found.W2.shape == (*rows, 1, 3)
     problem, net = problem_and_net(1.0, 2, 0)
     end = gf.descend(problem, net, 0.05, 30).final
@@ -218,7 +221,7 @@ def test_zipped_axes_share_a_dim(descents, tmp_path):
     axes = {"net.init_scale": (1.0, 0.1), "problem.seed": (3, 4), "net.seed": (0, 1)}
     zipped = (("net.init_scale", "problem.seed"),)
     run(dataclasses.replace(DESCENTS, axes=axes, zip=zipped), tmp_path)
-    found = S.collect(tmp_path)
+    found = sweeps.collect(tmp_path)
     assert found.risk.sizes == {"init_scale": 2, "net_seed": 2, "save": 9}
     assert found.problem_seed.dims == ("init_scale",)
     assert found.problem_seed.values.tolist() == [3, 4]
@@ -226,7 +229,7 @@ def test_zipped_axes_share_a_dim(descents, tmp_path):
 
 def test_commands(descents, tmp_path, capsys, compilation_cache):
     file, out = tmp_path / "spec.toml", tmp_path / "out"
-    S.write_spec(DESCENTS, file)
+    sweeps.write_spec(DESCENTS, file)
     assert cli.main(["sweep", str(file), "--out", str(out)]) == 0
     assert sweep_files(out) == sweep_files(descents)
     assert cli.main(["sweep", "status", str(out)]) == 0
@@ -234,7 +237,9 @@ def test_commands(descents, tmp_path, capsys, compilation_cache):
     assert cli.main(["sweep", "collect", str(out)]) == 0
     assert "depth=3" in capsys.readouterr().out
     tree = xr.open_datatree(out / "collected.nc", engine="h5netcdf")
-    xr.testing.assert_identical(tree["depth=2"].risk.load(), S.collect(out)["depth=2"].risk)
+    xr.testing.assert_identical(
+        tree["depth=2"].risk.load(), sweeps.collect(out)["depth=2"].risk
+    )
     file.write_text("nmae = 'a'")
     assert cli.main(["sweep", "run", str(file), "--out", str(out)]) == 2
     assert "nmae is unknown; did you mean 'name'?" in capsys.readouterr().err

@@ -21,11 +21,6 @@ def regression(seed=0, n=7, d=3, k=2):
     return gf.Problem(data, gf.losses.squared)
 
 
-def circle():
-    """Example 1, whose G is (−1)^j."""
-    return gf.Problem(gf.data.circle(8), gf.losses.squared, reduction="sum")
-
-
 def rank_two():
     """The optimal direction of Example 1 at depth 3, of speed 1/2 (W_3 = −1)."""
     first = np.array([[1.0, 0], [0, 1], [-1, 0], [0, -1]]) / 2

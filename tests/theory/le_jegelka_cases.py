@@ -115,5 +115,9 @@ def flowed(problem, net, steps=100, length=0.01):
     return jax.tree.map(lambda w, end: jnp.append(w[::10], end[None], axis=0), nets, last)
 
 
-def rows(net, i):
-    return jax.tree.map(lambda leaf: leaf[i], net)
+def spectral(w):
+    return np.linalg.norm(w, 2) ** 2
+
+
+def positive(a):
+    return max(np.linalg.eigvalsh(a)[-1], 0)

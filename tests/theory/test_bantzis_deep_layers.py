@@ -8,12 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
-from bantzis_cases import circle, escape_speed, escaping, rank_two, regression
-from fixtures import (
-    all_active,
-    all_active_speed,
-    biased_net,
-)
+from bantzis_cases import escape_speed, escaping, rank_two, regression
+from fixtures import all_active, all_active_speed, biased_net, example_one
 
 import gfdyn as gf
 from gfdyn.theory import bantzis
@@ -30,7 +26,7 @@ nonnegative_singular_pair = jax.jit(bantzis.nonnegative_singular_pair)
 
 
 def test_constants_of_example_1():
-    problem = circle()
+    problem = example_one()
     assert bantzis.speed_ratio(problem, 0.5) == pytest.approx(16, rel=1e-14)
     c = 16 * math.sqrt(2 * math.log(16))
     assert bantzis.rank_one_constant(problem, 0.5) == pytest.approx(c, rel=1e-14)
@@ -48,7 +44,7 @@ def test_constants_of_example_1():
 
 
 def test_theorem_on_the_optimum_of_example_1():
-    problem, net = circle(), rank_two()
+    problem, net = example_one(), rank_two()
     for sharp in (False, True):
         found = rank_one_layers(problem, net, 0.5, sharp)
         assert found.verdict == "VACUOUS" and found.lhs.shape == (7,)

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
-from bantzis_cases import afresh, circle, escape_speed, escaping, rank_two, regression
+from bantzis_cases import afresh, escape_speed, escaping, rank_two, regression
 from fixtures import (
     all_active,
     all_active_speed,
+    example_one,
     linear_escape,
     linear_problem,
     rows,
@@ -67,7 +68,7 @@ def test_explosion_law_wants_an_escape_direction():
     found = explosion_law(problem, backwards, times, times, tolerance=1e-8)
     assert "not escaping" in str(found)
     # Example 1 stands on kinks, where the plain gradient is not −s ρ.
-    problem, net = circle(), rank_two()
+    problem, net = example_one(), rank_two()
     plain = jax.jit(jax.grad(problem.localized_risk))(net)
     assert float(gf.nets.norm(jax.tree.map(lambda g, w: g + w / 2, plain, net))) > 0.7
     radii = jnp.log(jnp.asarray([1.0, 2.0, 4.0]))
@@ -101,7 +102,7 @@ def test_balance_law():
 def test_escape_directions_are_balanced(monkeypatch):
     """Exactly at the optimum of Example 1, and as far as the residual says elsewhere."""
     balance = jax.jit(bantzis.escape_direction_balance)
-    problem, net = circle(), rank_two()
+    problem, net = example_one(), rank_two()
     found = balance(problem, net)
     assert found.verdict == "HOLDS" and found.lhs.shape == (8,)
     assert np.max(found.lhs) <= 1e-14
@@ -159,7 +160,7 @@ def test_deepening(monkeypatch):
 
 def test_speed_bounds():
     """Example 1, where GXᵀ = 0; linear nets, of speed σ_1; a speed out of bounds."""
-    found = bantzis.optimal_speed_bounds(circle(), 0.5)
+    found = bantzis.optimal_speed_bounds(example_one(), 0.5)
     np.testing.assert_allclose(found.lhs, [0, 0.5], atol=1e-15)
     np.testing.assert_allclose(found.rhs, [0.5, 2 * math.sqrt(8)], rtol=1e-14)
     assert found.verdict == "HOLDS"

@@ -9,10 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
-from bantzis_cases import afresh, circle, escaping, rank_two, regression
-from fixtures import (
-    all_active,
-)
+from bantzis_cases import afresh, escaping, rank_two, regression
+from fixtures import all_active, example_one
 
 import gfdyn as gf
 from gfdyn.theory import bantzis
@@ -239,7 +237,7 @@ def test_product_inequality_without_speed_or_contraction():
 
 
 def test_layer_count_against_numpy(monkeypatch):
-    problem, net = circle(), rank_two()
+    problem, net = example_one(), rank_two()
     x = np.asarray(problem.data.x)
     _, z = reference.forward([np.asarray(w) for w in net.weights], [0.0, 0.0], x)
     a = [x, *(np.maximum(zl, 0) for zl in z)]

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fixtures import rows
 from le_jegelka_cases import (
     BUILDERS,
     KEY,
@@ -17,7 +18,6 @@ from le_jegelka_cases import (
     inputs,
     problem_on,
     randomised,
-    rows,
 )
 
 import gfdyn as gf

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from le_jegelka_cases import close, flowed, rows, statements
+from fixtures import rows
+from le_jegelka_cases import close, flowed, statements
 from scipy.integrate import solve_ivp
 
 import gfdyn as gf

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 from fixtures import rows
-from tail_cases import positive, spectral
+from le_jegelka_cases import positive, spectral
 
 import gfdyn as gf
 from gfdyn.nets import conv, dense, sequential

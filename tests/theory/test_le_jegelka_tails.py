@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 from fixtures import rows, tight
-from tail_cases import positive, spectral
+from le_jegelka_cases import positive, spectral
 
 import gfdyn as gf
 from gfdyn.nets import conv, dense, resnet_free, resnet_identity, sequential
