@@ -186,6 +186,11 @@ def many_shapes(random: np.random.Generator, folder: Path) -> Outcome:
 _OLDER = "the older file stays, and nothing else"
 _EITHER = "the older file or the newer, whole; a later save leaves nothing else there"
 
+# tests/run/test_room.py has a few shapes, with a limit of their own.
+IN_MANY_SHAPES = Row(
+    "memory", "300 shapes in one process", "every risk", many_shapes, trials=1, sample=0
+)
+
 ROWS: tuple[Row, ...] = (
     Row("files", "killed while it is saved", _EITHER, killed, trials=200),
     Row("files", "two writers at once", _EITHER, two_writers, trials=10),
@@ -219,13 +224,5 @@ ROWS: tuple[Row, ...] = (
         clock_set_back,
         trials=20,
     ),
-    # tests/run/test_room.py has a few shapes, with a limit of their own.
-    Row(
-        "memory",
-        "300 shapes in one process",
-        "every risk",
-        many_shapes,
-        trials=1,
-        sample=0,
-    ),
+    IN_MANY_SHAPES,
 )
