@@ -17,6 +17,10 @@ _MOST_BATCHES = 10_000
 def all_batches(samples: int, size: int) -> Int[Array, "batches size"]:
     """Every subset of `size` samples, one a row.
 
+    Args:
+        samples: m, the number of all samples.
+        size: B, that of each batch.
+
     Raises:
         ValueError: if there are none, or more than 10 000.
     """
@@ -35,6 +39,11 @@ def sampled_batches(
     key: PRNGKeyArray, number: int, samples: int, size: int
 ) -> Int[Array, "batches size"]:
     """So many uniform subsets of `size` samples, one a row, independent of each other.
+
+    Args:
+        key: seeds the draws.
+        number: how many batches.
+        samples, size: see `all_batches`.
 
     Raises:
         ValueError: if there are none.

@@ -129,7 +129,13 @@ def low_rank_batch_jacobians(
     \bar\partial W_l;$$
 
     B − 1 where W_l leads to batch normalisation. Galanti & Poggio, Lemma 2. Entries
-    (batches, B, k, L). Arguments and errors as of `low_rank_batch_gradients`.
+    (batches, B, k, L).
+
+    Args:
+        batches, uses: see `low_rank_batch_gradients`.
+
+    Raises:
+        TypeError, ValueError: as `low_rank_batch_gradients`.
     """
     check_fit(problem, net)
     check_matrices(net)

@@ -19,7 +19,12 @@ from ._quantities import ROUNDING
 
 
 def survival(rates: Float[ArrayLike, " steps"], weight_decay: ArrayLike) -> Scalar:
-    r"""$\prod_t (1 - 2\eta_t\lambda)$ over the steps of SGD; near $e^{-\Lambda}$."""
+    r"""$\prod_t (1 - 2\eta_t\lambda)$ over the steps of SGD; near $e^{-\Lambda}$.
+
+    Args:
+        rates: η_t of each step.
+        weight_decay: λ of the penalty λ‖W‖².
+    """
     eta = jnp.asarray(rates, float)
     return jnp.prod(1 - 2 * eta * jnp.asarray(weight_decay, float))
 
@@ -38,6 +43,8 @@ def null_space_law(
     SGD and flow, so that the rank of W_1 becomes that of X.
 
     Args:
+        before, after: the nets at the start and at the time t.
+        survival: the factor at t: `survival` for SGD, $e^{-2\lambda t}$ for the flow.
         tolerance: that of the solve, for the flow.
 
     Raises:
@@ -70,6 +77,7 @@ def column_sum_law(
     one of rank k − 1. Sides: ‖left − right‖ over ‖W_L(0)‖_F, and 0.
 
     Args:
+        before, after, survival: see `null_space_law`.
         tolerance: that of the solve, for the flow.
     """
     old, new = before.weights[-1], after.weights[-1]
@@ -91,6 +99,11 @@ def balance_step(
     $$D_l' = (1-2\eta\lambda)^2 D_l + \eta^2\,(\|G_{l+1}\|_F^2 - \|G_l\|_F^2).$$
 
     Entries (L−1,).
+
+    Args:
+        before, after: the nets before the step and after it.
+        rate: η.
+        weight_decay: λ of the penalty λ‖W‖².
 
     Raises:
         TypeError, ValueError: if the net is no MLP, or does not fit the problem.
@@ -118,6 +131,8 @@ def balance_decay(
     ‖θ(0)‖², and 0.
 
     Args:
+        before, after: the nets at the start and at the time t.
+        survival: $e^{-2\lambda t}$, of which the square is taken here.
         tolerance: that of the solve.
     """
     factor = jnp.asarray(survival, before.weights[0].dtype) ** 2
@@ -142,6 +157,9 @@ def collapse_threshold(optimal_speed: ArrayLike) -> Scalar:
     known in closed form (`gf.escape.planar_optimum` for two inputs, `orthogonal_speed`,
     `rank_one_speed`, `linear_speed`) or found by `gf.escape.search`. With L ≥ 3 matrices
     the origin attracts for every λ > 0, at the rate 2λ.
+
+    Args:
+        optimal_speed: s* ≥ 0.
 
     Raises:
         ValueError: if the speed is negative.

@@ -45,6 +45,7 @@ def low_rank_distance(
     almost always is.
 
     Args:
+        weight_decay: λ of the penalty λ‖W‖².
         batches: samples, one batch a row.
         norm: of the difference.
         uses: how often a matrix acts on one sample (patches of a convolution): B times
@@ -77,6 +78,10 @@ def batch_gradient_norms(
 ) -> Float[Array, "batches layers"]:
     r"""$\|\nabla_{W_l} R_{\tilde S} + 2\lambda W_l\|$ of each batch and layer, of which
     Theorem 1 takes the minimum. The mean over batches is what its heuristics speak of.
+
+    Args:
+        weight_decay, batches: see `low_rank_distance`.
+        norm: of the gradient in each weight matrix.
 
     Raises:
         TypeError, ValueError: if the net does not fit the problem, the risk is no mean, or

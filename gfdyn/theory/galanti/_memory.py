@@ -26,6 +26,11 @@ def companion(
 
     A step with the heavy ball is $(W, v) \mapsto A\,(W, v) + (-\eta, 1)\,G$. The larger
     eigenvalue is nearly $1 - 2\eta\lambda/(1-\beta)$. Not in the paper.
+
+    Args:
+        rate: η.
+        weight_decay: λ of the penalty λ‖W‖².
+        momentum: β.
     """
     eta, decay, beta = (jnp.asarray(a, float) for a in (rate, weight_decay, momentum))
     rows = [[1 - 2 * eta * decay, -eta * beta], [2 * decay, beta]]
@@ -55,6 +60,8 @@ def low_rank_unrolled(
     Args:
         before, after: the nets k steps apart.
         steps: k, at a constant rate.
+        batch_size: B.
+        rate, weight_decay, momentum: see `companion`.
         velocity: v at the first, as in the `checkpoint` of a descent; 0 if None.
         uses: how often a matrix acts on one sample (patches of a convolution).
 
@@ -98,8 +105,12 @@ def memory_bound(
 
     From the later paper by Galanti et al. (arXiv 2206.05794), where $A_{11}^k = q^k$
     without momentum. Entries (L,); vacuous where the bound is 1 or more, or no matrix has a
-    higher rank than kB: at the paper's settings always. See `low_rank_unrolled` for the
-    arguments, `forgetting_exponent` for what is left of it.
+    higher rank than kB: at the paper's settings always. See `forgetting_exponent` for what
+    is left of it.
+
+    Args:
+        before, after, steps, batch_size, velocity, uses: see `low_rank_unrolled`.
+        rate, weight_decay, momentum: see `companion`.
 
     Raises:
         ValueError: unless `steps` and `batch_size` are 1 or more.
@@ -128,6 +139,12 @@ def memory_span(
     r"""(k, kB) with $k = \lceil \log(2/\epsilon)/2\eta\lambda \rceil$: how many steps back
     weights of steady norm remember to an accuracy ε, and the rank that this leaves them.
 
+    Args:
+        accuracy: ε > 0, relative to the norm.
+        rate: η; with momentum, η/(1 − β).
+        weight_decay: λ of the penalty λ‖W‖².
+        batch_size: B.
+
     Raises:
         ValueError: unless all are positive.
     """
@@ -151,7 +168,9 @@ def forgetting_exponent(
 
     Args:
         rate: a number or a schedule `step -> rate`, such as `gf.SteppedRate`.
+        steps: how many, from step 0 on.
         weight_decay: λ of the penalty λ‖W‖², half of what torch calls so.
+        momentum: β of the heavy ball.
 
     Raises:
         ValueError: if the rate depends on the net, or there are no steps, or unless

@@ -41,6 +41,9 @@ def normalised(problem: Problem, net: MLP, rho: ArrayLike) -> Normalised:
     Galanti & Poggio, eq. 26, where $c_n = -e^{-\rho y_n \hat f_n} y_n$: the exponential
     loss, λ = 0 (here over m). They print ‖·‖_2 for the norm, which must be Frobenius'.
 
+    Args:
+        rho: ρ > 0, whatever the norms of `net` are.
+
     Raises:
         TypeError, ValueError: if the net is no MLP, or does not fit the problem; unless ρ
             is positive.
@@ -106,6 +109,9 @@ def normalised_rank(problem: Problem, net: MLP, rho: ArrayLike) -> Check:
     What eq. 26 of Galanti & Poggio says at rest, made quantitative. Entries (L,); vacuous
     where the bound is 1 or more, or no matrix has a higher rank.
 
+    Args:
+        rho: ρ > 0, the product of the norms.
+
     Raises:
         TypeError, ValueError: if the net is no MLP, or does not fit the problem.
     """
@@ -136,6 +142,7 @@ def normalised_flow(
     f(x)$; the nets of the trajectory are such ones, whose `unit` has the V_k.
 
     Args:
+        rho: ρ > 0.
         t1: until when; the speed goes with ρ.
         options: of `gf.solve`: `ts`, `solver`, `record`, …
 
@@ -158,6 +165,7 @@ def normalised_descent(
     Its speed goes with ρ: rates below 0.05/ρ.
 
     Args:
+        rho: ρ > 0, the product of the norms.
         rate: dt of a step.
         steps: how many.
     """

@@ -101,6 +101,11 @@ def distance_to_rank(matrix: Matrix, rank: int, norm: Norm = "frobenius") -> Sca
     r"""$\min_{\operatorname{rank} V \le r} \|W - V\|$: the norm of the singular values
     after the r-th, by Eckart, Young & Mirsky.
 
+    Args:
+        matrix: W.
+        rank: r ≥ 0.
+        norm: of the difference.
+
     Raises:
         ValueError: on a rank below 0 or another norm.
     """

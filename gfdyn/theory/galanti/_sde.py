@@ -30,6 +30,10 @@ def subset_variance(samples: int, size: int) -> float:
     r"""$\frac{m-B}{B(m-1)}$: the variance of the mean of a uniform B-subset, over that of a
     single one of the m samples; 0 for B = m.
 
+    Args:
+        samples: m.
+        size: B.
+
     Raises:
         ValueError: unless 1 ≤ B ≤ m.
     """
@@ -48,6 +52,9 @@ def gradient_noise(
 
     One pass back, not m of them: $\sum_i \xi_i (g_i - \bar g) = \sum_i (\xi_i - \bar\xi)
     g_i$. A lineax operator A from (m,) to nets, with $A A^\top = C$.
+
+    Args:
+        batch_size: B.
 
     Raises:
         TypeError, ValueError: if the net does not fit the problem, the risk is no mean,

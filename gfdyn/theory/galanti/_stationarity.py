@@ -43,6 +43,9 @@ def stationarity(
 ) -> Stationarity:
     """How far SGD is from rest, with the penalty λ‖W‖² of this `weight_decay` λ.
 
+    Args:
+        weight_decay: λ, 0 or more.
+
     Raises:
         TypeError, ValueError: if the net does not fit the problem, or the risk is no mean.
     """
@@ -72,6 +75,9 @@ def collinearity(vectors: Float[Array, "samples dim"]) -> Scalar:
     $v_i/\|v_i\|$: 0 exactly if all lie on one line through 0.
 
     Vectors of zeros lie on every line, and are left out; 0 if all are.
+
+    Args:
+        vectors: v_i, one a row.
     """
     units = _units(vectors)
     values = jnp.linalg.svd(units, compute_uv=False)
@@ -110,6 +116,9 @@ def zero_or_collinear(problem: Problem, net: MLP, weight_decay: ArrayLike) -> Ch
     Proof: $\nabla_{W_1} \ell_i = \delta_i x_i^\top$, so that the rows of W_1 are within
     $R_1/2\lambda$ (together) of the line of each $x_i$. If these are at an angle φ, the
     rows are as short as that.
+
+    Args:
+        weight_decay: λ of the penalty λ‖W‖².
 
     Raises:
         TypeError, ValueError: if the net is no MLP, does not fit the problem, or the risk

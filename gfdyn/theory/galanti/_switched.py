@@ -64,8 +64,11 @@ def low_rank_window(
     no matrix has a higher rank.
 
     Args:
+        before, after: the nets at the start and at the end of the window.
+        batch_size: B.
         survival: $e^{-2\lambda\eta}$.
-        tolerance: that of the solve, over how much of it the window is.
+        tolerance: up to which σ_{B+1}/σ_1 counts as 0: that of the solve over the size of
+            what the window adds.
 
     Raises:
         TypeError, ValueError: on weights that are no matrices.

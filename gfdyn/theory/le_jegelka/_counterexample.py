@@ -30,8 +30,11 @@ def counterexample(
     (W_2^\top W_2 - W_1 W_1^\top)_{12} = -q\,(1 + \cos\theta).$$
 
     Args:
-        angle: θ, above π/2 and below π.
+        angle: θ in radians, above π/2 and below π.
         square: q > 0.
+
+    Returns:
+        The problem, and the net.
 
     Raises:
         ValueError: on another angle or q.
@@ -53,6 +56,10 @@ def counterexample_square(
 ) -> Float[Array, " times"]:
     r"""q at the times ts: $\dot q = q/(1 + e^q)$, so that $\log q + \mathrm{Ei}(q) = t +
     \log q_0 + \mathrm{Ei}(q_0)$. Not under jit.
+
+    Args:
+        ts: times from the start, 0 or more.
+        square: q_0 > 0, the q of `counterexample`.
 
     Raises:
         ValueError: unless q_0 > 0 and all times are 0 or more.

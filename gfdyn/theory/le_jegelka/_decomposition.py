@@ -93,6 +93,10 @@ def decompose(
 
     Biases are paths from the constant 1. Not under jit.
 
+    Args:
+        output: the number of the output, from 0.
+        limit: the greatest number of paths to enumerate.
+
     Raises:
         TypeError: if the net has no graph.
         ValueError: if there are more than `limit` paths; they are counted beforehand.
@@ -111,6 +115,9 @@ def path_decomposition(
 
     Le & Jegelka, Lemma 1 (Lemma 2 of the first version). Entries (3, N): left μ(h), μ′(h′)
     and ⟨Z, h⟩, right the output. Equal up to rounding of the sum of all |h_p|.
+
+    Args:
+        output, limit: see `decompose`.
 
     Raises:
         TypeError, ValueError: see `decompose`; if net and problem do not fit.

@@ -84,14 +84,14 @@ def slack_identity(
 
     of what `gf.diagnostics.invariants` lists: all of M, its diagonal, or norms. Le &
     Jegelka, first version, App. F, eqs. (80) to (85), which sum over IN where it is OUT,
-    and have a factor 2 too much. `version="first"` has all of M for ReLU units too, which
-    is false.
+    and have a factor 2 too much.
 
     Sides: the largest gap of each over the largest ‖θ‖², and 0. Entries (invariants,).
 
     Args:
         nets: stacked, where each step starts, and where the last one ends.
         rates: η, of each step or of all.
+        version: `"first"` has all of M for ReLU units too, which is false.
 
     Raises:
         TypeError, ValueError: if the nets do not fit the problem or the rates; on another
@@ -117,8 +117,13 @@ def slack_bound(
 
     Le & Jegelka, first version, App. F. They take η ≤ 1/β, β the smoothness of R on a ball,
     from which that follows; with ReLUs there is no such β, so the sum itself is looked at.
-    Entries (invariants,), the largest over the steps; arguments and errors as
-    `slack_identity`.
+    Entries (invariants,), the largest over the steps.
+
+    Args:
+        nets, rates, version: see `slack_identity`.
+
+    Raises:
+        TypeError, ValueError: as `slack_identity`.
     """
     descent = _descent(problem, nets, rates, version)
     moved = descent.moved(version)
@@ -134,8 +139,14 @@ def product_bound(problem: Problem, nets: AbstractNet, rates: ArrayLike) -> Chec
     r"""$\big|\sum_\tau \eta_\tau^2\, \partial_e R\, \partial_f R\big| \le R(\theta_0)$ for
     parameters e ≠ f, and $2R(\theta_0)$ for e = f. Entries (parameters, parameters).
 
-    Le & Jegelka, first version, eq. (90), which has $R(\theta_0)$ for all. Assumptions,
-    arguments and errors as `slack_bound`.
+    Le & Jegelka, first version, eq. (90), which has $R(\theta_0)$ for all. Assumptions
+    as `slack_bound`.
+
+    Args:
+        nets, rates: see `slack_identity`.
+
+    Raises:
+        TypeError, ValueError: as `slack_identity`.
     """
     descent = _descent(problem, nets, rates, "corrected")
     flat = descent.flat

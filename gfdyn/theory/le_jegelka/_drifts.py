@@ -29,6 +29,10 @@ def vertex_wise_drift(nets: AbstractNet, tolerance: float = 1e-6) -> Check:
     Le & Jegelka, Lemma 2 (Lemma 3 of the first version). Entries (T, values), right the
     start's.
 
+    Args:
+        nets: `traj.net`, leading axis T, the start first.
+        tolerance: of the solve; what a value may err relative to the largest ‖θ‖².
+
     Raises:
         ValueError: if nothing is conserved on this net.
     """
@@ -50,10 +54,15 @@ def matrix_wise_drift(
     r"""$[W_2^\top W_2 - W_1 W_1^\top]_{uv}$ is what it was at the start for as long as u
     and v have had the same activation pattern.
 
-    Le & Jegelka, Theorem 1; the first version claims it of all ReLU neurons. Versions as in
-    `pairwise`. Patterns are compared at the saves alone: give close ones, and
-    `traj.kinks.gates` where neurons slide. Entries (T, values), (u, v) row by row,
+    Le & Jegelka, Theorem 1; the first version claims it of all ReLU neurons. Patterns are
+    compared at the saves alone: give close ones. Entries (T, values), (u, v) row by row,
     invariant after invariant.
+
+    Args:
+        nets, tolerance: see `vertex_wise_drift`.
+        gates: values of the gates, (T, N, n_l) for each hidden layer: `traj.kinks.gates`
+            where neurons slide. If None, patterns are those of the signs of z.
+        version: as in `pairwise`.
 
     Raises:
         ValueError: if the net has no such neurons; on another version.

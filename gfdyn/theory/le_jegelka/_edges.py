@@ -27,6 +27,9 @@ def is_printed_layer(net: Dag, edges: Edges) -> bool:
     Le & Jegelka, Definition 7 (6 of the first version). Too weak: the edges out of one of
     several inputs pass, for which the invariance fails; `gf.diagnostics.is_layer` is meant.
 
+    Args:
+        edges: pairs of vertices, as in `net.edges`.
+
     Raises:
         ValueError: on an edge that the graph does not have.
     """
@@ -54,8 +57,12 @@ def edge_wise(
     r"""$\frac{d}{dt} \sum_{e \in F} w_e^2 = \frac{d}{dt} \sum_{e \in F'} w_e^2$ for layers
     F, F′ of trained edges along gradient flow; weights that edges share count once.
 
-    Le & Jegelka, Lemma 3 (Lemma 4 of the first version). With `definition="printed"`,
-    layers are those of `is_printed_layer`, for which it is false. One entry.
+    Le & Jegelka, Lemma 3 (Lemma 4 of the first version). One entry.
+
+    Args:
+        first, second: F and F′, pairs of vertices as in `net.edges`.
+        definition: of a layer: `"exactly once"` is that of `gf.diagnostics.is_layer`,
+            `"printed"` that of `is_printed_layer`, for which the claim is false.
 
     Raises:
         TypeError, ValueError: if the net does not fit the problem; on edges that it does
@@ -86,7 +93,13 @@ def edge_wise_drift(
     tolerance: float = 1e-6,
 ) -> Check:
     r"""$\sum_{e \in F} w_e^2 - \sum_{e \in F'} w_e^2$ is what it was at the start, along
-    `traj.net`. Entries (T,); statement, definitions and errors as in `edge_wise`."""
+    `traj.net`. Entries (T,); statement, definitions and errors as in `edge_wise`.
+
+    Args:
+        nets: `traj.net`, leading axis T, the start first.
+        first, second, definition: see `edge_wise`.
+        tolerance: of the solve; what a value may err relative to the largest ‖θ‖².
+    """
     pair = (trained_numbers(nets, first, "first"), trained_numbers(nets, second, "second"))
     one, other = (jnp.sum(nets.values[:, numbers] ** 2, axis=1) for numbers in pair)
     return equal(

@@ -11,9 +11,12 @@ from .._check import Check, at_most
 def flattening_inequality(tensor: Float[Array, "a b c"]) -> Check:
     r"""$\|T_1\|_2^2 \le \min(a, b)\, \|T_2\|_2^2$ of the flattenings $T_1 \in \mathbb
     R^{c \times ab}$ and $T_2 \in \mathbb R^{bc \times a}$: rows by output, columns by input
-    channels (a channels in, b entries of the window, c channels out).
+    channels.
 
     Le & Jegelka, Lemma 9 (Lemma 10 of the corrected version). Tight: c = 1, T = I.
+
+    Args:
+        tensor: T: a channels in, b entries of the window, c channels out.
     """
     a, b, c = tensor.shape
     first = tensor.reshape(a * b, c).T
@@ -32,8 +35,12 @@ def free_block_inequality(
     with A = [U Z], all that leads into its output, and B = [Y; Z], all that leads out of
     its input; C = 1/2.
 
-    Le & Jegelka, Lemma 10 (Lemma 11 of the corrected version) have `form="printed"`, C =
-    1/8 with $\lambda^+/4$: their chain squares a norm once too often. 1/2 is tight.
+    Le & Jegelka, Lemma 10 (Lemma 11 of the corrected version) have C = 1/8 with
+    $\lambda^+/4$: their chain squares a norm once too often. 1/2 is tight.
+
+    Args:
+        u, y, z: U, Y and Z of the block σ(U σ(Y x) + Z x).
+        form: `"sharp"` has C = 1/2, `"printed"` the constants of the paper.
     """
     factor, part = {"sharp": (0.5, 0.5), "printed": (0.125, 0.25)}[form]
     into = jnp.concatenate([u, z], axis=1)

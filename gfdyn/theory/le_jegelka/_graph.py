@@ -33,6 +33,9 @@ def path_count(net: Dag | MLP | LayeredNet, output: int = 0) -> int:
     r"""ρ, the number of paths from inputs (or the constant 1) to an output: $\prod_l n_l$
     over inputs and hidden layers if it is fully connected. Counted without enumeration.
 
+    Args:
+        output: the number of the output, from 0.
+
     Raises:
         TypeError, ValueError: if the net has no graph, is traced, or lacks the output.
     """

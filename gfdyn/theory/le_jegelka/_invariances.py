@@ -29,6 +29,10 @@ def vertex_wise(problem: Problem, net: AbstractNet, gates: Gates | None = None) 
     regime, which it does not need. Entries (neurons,) of `gf.diagnostics.invariants(net)`
     but norms, one after the other.
 
+    Args:
+        gates: values of the gates, (N, n_l) for each hidden layer, such as those of
+            `traj.kinks.gates` at a save; if None, the activations' own.
+
     Raises:
         TypeError, ValueError: if the net does not fit the problem; if nothing of this kind
             is conserved on it.
@@ -46,10 +50,14 @@ def pairwise(
     r"""$\frac{d}{dt} \sum_b w_{ub} w_{vb} = \frac{d}{dt} \sum_a w_{au} w_{av}$ of neurons
     u < v with the same neighbours and the same activation pattern.
 
-    Le & Jegelka, eq. 5. The first version claims it of all u and v. The correction counts
-    z = 0 as active: `version="second"`, which fails while one of the neurons slides.
-    Entries (pairs,), invariant after invariant; `gf.diagnostics.gram_drift` is the
-    difference. Other patterns fail the assumption `same patterns`.
+    Le & Jegelka, eq. 5. Entries (pairs,), invariant after invariant;
+    `gf.diagnostics.gram_drift` is the difference. Other patterns fail the assumption
+    `same patterns`.
+
+    Args:
+        gates: see `vertex_wise`; in `"corrected"`, the same gates make the same pattern.
+        version: `"first"` makes the claim for all u and v; `"second"`, the correction as
+            printed, counts z = 0 as active, and fails while one of the neurons slides.
 
     Raises:
         TypeError, ValueError: as `vertex_wise`; on another version.
@@ -69,8 +77,14 @@ def matrix_wise(
 
     Le & Jegelka, Theorem 1, eq. 6, for adjacent fully connected and convolutional layers
     and residual blocks, in the flattenings of `gf.diagnostics.invariants`. The first
-    version claims it in full of ReLU layers. Versions and errors as in `pairwise`; entries
-    (u, v) row by row, invariant after invariant.
+    version claims it in full of ReLU layers. Entries (u, v) row by row, invariant after
+    invariant.
+
+    Args:
+        gates, version: see `pairwise`.
+
+    Raises:
+        TypeError, ValueError: as `pairwise`.
     """
     alike = same_patterns(problem, net, gates, version)
     return _compare(problem, net, gates, alike, jnp.ravel)

@@ -65,6 +65,8 @@ def jagged_paths(
         x: inputs, (N, d).
         u, v: vertices of the graph: `gf.nets.as_dag` numbers inputs, the constant 1 if
             there are biases, then units.
+        output: the number of the output, from 0.
+        limit: the greatest number of paths to enumerate, to u and to the output each.
 
     Raises:
         TypeError, ValueError: see `decompose`; unless u and v are hidden and have the same
@@ -102,6 +104,10 @@ def jagged_path_sums(
     r"""$\sum_a w_{au}\,\partial\nu/\partial w_{av} = \sum_b w_{vb}\,\partial\nu/\partial
     w_{ub}$ on each sample on which u and v have the same gate; without that in the first
     version, which is false (its eqs. 40–43; 42–50 corrected). Entries (N,).
+
+    Args:
+        u, v, output, limit: see `jagged_paths`.
+        version: `"first"` does not ask for the same gate.
 
     Raises:
         TypeError, ValueError: see `jagged_paths`; if net and problem do not fit.

@@ -67,6 +67,12 @@ def tail_constants(
     the second for a Free block. Le & Jegelka, Thm 2: where they have the square of a norm
     of M, its dimension is wrong; their V_c has M for K, and misses an inverse.
 
+    Args:
+        initial: the net that gradient flow started from.
+        form: `"sharp"` counts 2 for a Free block and min(c, l) for c channels at l
+            positions; `"printed"`, as in the paper, 8 and the larger side of the matrix.
+        version: see `linear_tail`.
+
     Raises:
         TypeError, ValueError: as `linear_tail`; on another form.
     """
@@ -115,6 +121,7 @@ def step_inequality(
     Args:
         initial: the net that gradient flow started from.
         net: where it is.
+        form, version: see `tail_constants`.
         tolerance: of the solve; what it may err relative to $\|W_j\|_F^2$
             and its neighbour's.
 
@@ -137,7 +144,11 @@ def telescoped_inequality(
     r"""$C_j \|W_{\text{out}}\|_F^2 - S_j \le \|W_j\|_2^2$: the steps from a matrix to
     the output together (Le & Jegelka, proof of Thm 2). Entries (members − 1,).
 
-    Arguments and errors as `step_inequality`.
+    Args:
+        initial, net, form, version, tolerance: see `step_inequality`.
+
+    Raises:
+        TypeError, ValueError: as `step_inequality`.
     """
     constants = tail_constants(initial, form, version)
     spectra = tail_spectra(net, version)
@@ -158,7 +169,11 @@ def tail_bound(
     Of a fully connected tail C = 1, and the left side is $\sum_{i\ge2}\sigma_i^2$. Vacuous
     where D is so large that the number of singular values gives as much.
 
-    Arguments and errors as `step_inequality`.
+    Args:
+        initial, net, form, version, tolerance: see `step_inequality`.
+
+    Raises:
+        TypeError, ValueError: as `step_inequality`.
     """
     constants = tail_constants(initial, form, version)
     spectra = tail_spectra(net, version)
@@ -186,7 +201,12 @@ def ratio_bound(
     one, and its left side also holds as 1/(number of singular values): vacuous where that
     is larger. Entries (members − 1,).
 
-    Arguments and errors as `step_inequality`.
+    Args:
+        initial, net, form, version: see `step_inequality`.
+        tolerance: of the solve; what the ratio may err.
+
+    Raises:
+        TypeError, ValueError: as `step_inequality`.
     """
     constants = tail_constants(initial, form, version)
     spectra = tail_spectra(net, version)
@@ -208,7 +228,12 @@ def alignment_bound(
     The rate of Le & Jegelka, eq. (15), second half, which has a limit only. Vacuous where
     the left side is not positive. Entries as those of `alignment`.
 
-    Arguments and errors as `step_inequality`.
+    Args:
+        initial, net, version: see `step_inequality`; the constants are the sharp ones.
+        tolerance: of the solve; what the square on the right may err.
+
+    Raises:
+        TypeError, ValueError: as `step_inequality`.
     """
     constants = tail_constants(initial, "sharp", version)
     members = linear_tail(initial, version)

@@ -27,6 +27,9 @@ def noninvariance(problem: Problem, net: AbstractNet, gates: Gates | None = None
     after invariant. The assumption `on, off` is not met by other pairs, of which only the
     general sums are compared. Equal up to rounding of the largest velocity in a matrix.
 
+    Args:
+        gates: D, (N, n_l) for each hidden layer; if None, the activations' own.
+
     Raises:
         TypeError, ValueError: if the net does not fit the problem, or has no such neurons.
     """
@@ -65,9 +68,12 @@ def gram_velocity_ranks(
     example, N counting samples and positions.
 
     Le & Jegelka, Remark 1, have N = 1 and $W^\top W$ alone; any N is not in the paper.
-    Entries (4, invariants): of $W_1 W_1^\top$, $W_2^\top W_2$, $W_1^\top W_1$, $W_2
-    W_2^\top$, the number of singular values above `threshold` times the largest, and the
-    bound. Vacuous where no rank could be larger.
+    Entries (4, invariants): the ranks of the velocities of $W_1 W_1^\top$, $W_2^\top W_2$,
+    $W_1^\top W_1$, $W_2 W_2^\top$, and the bound. Vacuous where no rank could be larger.
+
+    Args:
+        gates: see `noninvariance`.
+        threshold: the rank counts singular values above this part of the largest.
 
     Raises:
         TypeError, ValueError: if the net does not fit the problem, or has no such neurons.

@@ -29,6 +29,14 @@ def same_patterns(
     - `"corrected"`: those with the same gates on every sample, at every position; without
       gates, of the same strict signs.
 
+    Args:
+        gates: values of the gates, (N, n_l) for each hidden layer, of which `"corrected"`
+            alone makes use; or None.
+        version: whose claim, see above.
+
+    Returns:
+        By the name of each invariant, for which (u, v) conservation is claimed.
+
     Raises:
         ValueError: on another version.
     """

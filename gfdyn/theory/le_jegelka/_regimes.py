@@ -86,8 +86,10 @@ def near_the_limit_signs_agree(
     r"""Within half the smallest entry of the limit direction, no sign differs from its.
 
     Le & Jegelka, Claim 1 (the ball is one of θ/‖θ‖; they write θ): Assumption 2 implies a
-    stable sign regime. Entries (T,): the number of signs that differ, and 0. Nets and limit
-    as in `regime`.
+    stable sign regime. Entries (T,): the number of signs that differ, and 0.
+
+    Args:
+        nets, limit: see `regime`.
     """
     rows = jax.vmap(lambda net: ravel_pytree(net)[0])(nets)
     last = rows[-1] if limit is None else ravel_pytree(limit)[0]
@@ -134,6 +136,9 @@ def small_risk_separates(
 
     Both versions ask for $R < \ell(0)$ of a mean over N samples, which is too weak. Sides:
     minus the smallest margin, and 0.
+
+    Args:
+        version: `"first"` asks for R < ℓ(0) alone, as both versions of the paper do.
 
     Raises:
         TypeError, ValueError: if the net does not fit the problem, or its loss has no

@@ -36,6 +36,13 @@ def path_subdifferentials(
     that meet at h(x): a neuron on its kink may stand on either side of it, as far as what
     leads to it can move there.
 
+    Args:
+        found: the net as `decompose` gives it.
+        x: inputs, (N, d).
+
+    Returns:
+        The lower ends, then the upper ones: (2, N, paths).
+
     Raises:
         ValueError: unless x is (N, d).
     """
@@ -57,10 +64,13 @@ def equal_path_subdifferentials(
     r"""$\partial_p \mu = \partial_q \mu$ on each sample on which the neurons of two paths p
     and q of one length have the same activation pattern, one by one.
 
-    Le & Jegelka, Lemma 8, which is new in the corrected version; the first one takes it for
-    granted whatever the patterns. As printed (`version="second"`) a neuron on its kink
-    counts as active; then it is false. By default a neuron on its kink is like no other.
-    Entries (2, N, pairs) with the ends of both intervals; pairs p < q of one length.
+    Le & Jegelka, Lemma 8, which is new in the corrected version. Entries (2, N, pairs) with
+    the ends of both intervals; pairs p < q of one length.
+
+    Args:
+        output, limit: see `decompose`.
+        version: by default a neuron on its kink is like no other. `"second"`, as printed,
+            counts such a neuron as active, and is false; `"first"` ignores the patterns.
 
     Raises:
         TypeError, ValueError: see `decompose`; if net and problem do not fit; on another

@@ -61,8 +61,12 @@ def linear_tail(net: AbstractNet, version: Version = "corrected") -> tuple[Membe
     layers in a row, up to the output, each feeding only the next.
 
     All are linear (the first of them may stand on ReLUs), and without biases, which would
-    move the balance of norms. `version="first"` does not ask for that they are linear, as
-    the first version of the paper did not; Theorem 2 is then false.
+    move the balance of norms.
+
+    Args:
+        net: an MLP or a LayeredNet with one output.
+        version: `"first"` does not ask for linear layers, as the first version of the paper
+            did not; Theorem 2 is then false.
 
     Raises:
         TypeError: if the net is neither an MLP nor a LayeredNet.
@@ -102,6 +106,9 @@ def tail_spectra(net: AbstractNet, version: Version = "corrected") -> TailSpectr
     """Those of the matrices of `linear_tail`, the output last; `jax.vmap` it over the nets
     of a trajectory.
 
+    Args:
+        version: see `linear_tail`.
+
     Raises:
         TypeError, ValueError: as `linear_tail`.
     """
@@ -125,6 +132,9 @@ def alignment(net: AbstractNet, version: Version = "corrected") -> Float[Array, 
     the last layers of `linear_tail` that are fully connected (those after the first).
 
     They have no meaning where two singular values are the largest.
+
+    Args:
+        version: see `linear_tail`.
 
     Raises:
         TypeError, ValueError: as `linear_tail`.
