@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from ..._numbers import check_number, is_positive
 from ..._types import Scalar
 from ...flows import GradientFlow
 from ...nets import MLP, WeightNormalised, check_mlp
@@ -50,6 +51,7 @@ def normalised(problem: Problem, net: MLP, rho: ArrayLike) -> Normalised:
     """
     check_mlp(net)
     check_fit(problem, net)
+    _check_rho(rho)
     rho = jnp.asarray(rho, problem.data.x.dtype)
     unit = on_spheres(net)
     outputs, vjp = jax.vjp(lambda net: net(problem.data.x), unit)
@@ -72,7 +74,8 @@ def projection_identity(problem: Problem, net: MLP) -> Check:
     of both sides over all samples, and 0.
 
     Raises:
-        TypeError, ValueError: if the net is no MLP, or does not fit the problem.
+        TypeError, ValueError: if the net is no MLP, or does not fit the problem; unless ρ
+            is positive.
     """
     check_mlp(net)
     check_fit(problem, net)
@@ -113,7 +116,8 @@ def normalised_rank(problem: Problem, net: MLP, rho: ArrayLike) -> Check:
         rho: ρ > 0, the product of the norms.
 
     Raises:
-        TypeError, ValueError: if the net is no MLP, or does not fit the problem.
+        TypeError, ValueError: if the net is no MLP, or does not fit the problem; unless ρ
+            is positive.
     """
     at = normalised(problem, net, rho)
     rank = problem.data.x.shape[0]
@@ -147,10 +151,12 @@ def normalised_flow(
         options: of `gf.solve`: `ts`, `solver`, `record`, …
 
     Raises:
-        TypeError, ValueError: if the net is no MLP, or does not fit the problem.
+        TypeError, ValueError: if the net is no MLP, or does not fit the problem; unless ρ
+            is positive.
     """
     check_mlp(net)
     check_fit(problem, net)
+    _check_rho(rho)
     inputs = jnp.asarray(rho, problem.data.x.dtype) * problem.data.x
     scaled = eqx.tree_at(lambda p: p.data.x, problem, inputs)
     return solve(GradientFlow(scaled), WeightNormalised(on_spheres(net)), t1, **options)
@@ -179,3 +185,7 @@ def normalised_descent(
         return on_spheres(MLP.from_weights(moved, net.activations))
 
     return jax.lax.fori_loop(0, jnp.asarray(steps, jnp.int32), step, on_spheres(net))
+
+
+def _check_rho(rho: ArrayLike) -> None:
+    check_number("rho", rho, is_positive, "must be positive: the product of the norms.")
