@@ -48,9 +48,14 @@ def neurons_stay_balanced(
     $e^{-4\lambda t}$ under `GradientFlow(problem, weight_decay=λ)`.
 
     Timor et al., Lemma 9, for any depth and any differentiable loss; the decay is not in
-    the paper. Entries (Σ n_l,), layer by layer: left its value at `net`, at the `time`
-    since `initial`, right what becomes of that there. Equal up to the `tolerance`, relative
-    to the larger ‖θ‖².
+    the paper. Entries (Σ n_l,), layer by layer: left its value at `net`, right what
+    becomes of that of `initial` by then.
+
+    Args:
+        initial: the net that the flow started from.
+        weight_decay: λ of the penalty λ‖θ‖² of that flow.
+        time: from `initial` to `net`, in physical time; without decay it does not matter.
+        tolerance: of the solve; what a value may err relative to the larger ‖θ‖².
 
     Raises:
         TypeError, ValueError: if a net is no MLP, does not fit the problem, or has no
@@ -70,10 +75,11 @@ def matched_block_invariants(problem: Problem, nets: MLP, slack: float = 1e-10) 
 
     Timor et al., Lemmas 10 to 12. Entries (T−1, 2, 5), from each save to the next: what
     the first two grow by, v_i·φ_i at its end, |v_i ∧ y_i| and |(w_i − w_i(0)) ∧ x_i|.
-    Each is at most 0. The flow's own error is below the `slack`.
+    Each is at most 0.
 
     Args:
         nets: `traj.net`, leading axis T, from the start on.
+        slack: by how much each may exceed 0, for the error of the solve.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.
@@ -112,8 +118,11 @@ def matched_block_invariants(problem: Problem, nets: MLP, slack: float = 1e-10) 
 def gradient_domination(problem: Problem, net: MLP, earlier: MLP) -> Check:
     r"""$L \le K\,|\nabla L|^2$ with $K = \tfrac12\sum_i (w_i(t')\cdot x_i)^{-2}$.
 
-    Timor et al., Lemma 12, for matched nets from V = 0, t' any time before: so the loss
-    decays at the rate 1/K at least. L is the paper's, a sum over the points.
+    Timor et al., Lemma 12, for matched nets from V = 0: so the loss decays at the rate 1/K
+    at least. L is the paper's, a sum over the points.
+
+    Args:
+        earlier: the net at t', no later than `net` on the same flow.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.
@@ -140,9 +149,13 @@ def limit_is_the_closed_form(
     r"""The limit from a matched start is the root of $p\sqrt{C+|w|^2} = 1$,
     $C = |v(0)|^2-|w(0)|^2$, and v = y/p: see `matched_limit`.
 
-    Timor et al., Lemma 13, who show that there is one root. Nine entries, up to the
-    `tolerance`: the weights W and V in rows, then the larger deviation of the two
-    equations. It assumes that no neuron has left its cone on the way.
+    Timor et al., Lemma 13, who show that there is one root. Nine entries: the
+    weights W and V in rows, then the larger deviation of the two equations. It assumes that
+    no neuron has left its cone on the way.
+
+    Args:
+        initial: the matched net that the flow started from, with any V.
+        tolerance: of the solve; what each entry may err.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.

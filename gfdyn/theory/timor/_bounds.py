@@ -22,6 +22,9 @@ def rank_two_radius(phi: ArrayLike) -> Number:
     r"""$\min\{\tfrac12, \tfrac{\sqrt3}2\cos\tfrac\phi2\}$, which |w_i(0)| is below in
     Theorem 2. There |v_i(0)| < 1/2 as well.
 
+    Args:
+        phi: φ, the angle of the two points, in radians.
+
     Raises:
         ValueError: unless φ is in (π/2, π).
     """
@@ -31,6 +34,9 @@ def rank_two_radius(phi: ArrayLike) -> Number:
 def far_radius(phi: ArrayLike) -> Number:
     r"""$\tfrac{\sqrt3}2\min\{\sin\tfrac{\pi-\phi}4, \sin(\phi-\tfrac\pi2)\}$, the largest
     |w_i(0)| of Theorem 3. There v_i(0) = 0.
+
+    Args:
+        phi: φ, the angle of the two points, in radians.
 
     Raises:
         ValueError: unless φ is in (π/2, π).
@@ -43,6 +49,9 @@ def far_probability(phi: ArrayLike) -> Number:
     r"""$2(\phi/2\pi)^2$, the bound of Theorem 3 on the probability of its event.
 
     That of a matched start, from which the event is certain.
+
+    Args:
+        phi: φ, the angle of the two points, in radians.
 
     Raises:
         ValueError: unless φ is in (π/2, π).
@@ -57,6 +66,7 @@ def limit_norms(phi: ArrayLike, radius: ArrayLike) -> tuple[Number, Number]:
     \arcsin(2|w_i(0)|/\sqrt3),\ \phi-\pi/2\}}}.$$
 
     Args:
+        phi: φ, the angle of the two points, in radians.
         radius: |w_i(0)|, below 1/2.
 
     Raises:
@@ -75,6 +85,7 @@ def limit_angles(phi: ArrayLike, radius: ArrayLike) -> tuple[Number, Number]:
     \phi + 2\arcsin\frac{2\max_i|w_i(0)|}{\sqrt3}.$$
 
     Args:
+        phi: φ, the angle of the two points, in radians.
         radius: max_i |w_i(0)|, below 1/2.
 
     Raises:
@@ -86,6 +97,9 @@ def limit_angles(phi: ArrayLike, radius: ArrayLike) -> tuple[Number, Number]:
 
 def far_norms(phi: ArrayLike) -> tuple[Number, Number]:
     r"""The interval of |w_i(∞)| in Theorem 3: $\sqrt3/2$ to $\sqrt{1/4+4/(3\sin^2\phi)}$.
+
+    Args:
+        phi: φ, the angle of the two points, in radians.
 
     Raises:
         ValueError: unless φ is in (π/2, π).
@@ -100,6 +114,9 @@ def far_angles(phi: ArrayLike) -> tuple[Number, Number]:
 
     The paper prints π/2 − (φ − π/2) and 3π/4 + (φ − π/2)/2, which are the same.
 
+    Args:
+        phi: φ, the angle of the two points, in radians.
+
     Raises:
         ValueError: unless φ is in (π/2, π).
     """
@@ -112,6 +129,9 @@ def far_stable_rank(phi: ArrayLike) -> Number:
 
     That of rows as unequal and as opposed as the event allows. Not in the paper.
 
+    Args:
+        phi: φ, the angle of the two points, in radians.
+
     Raises:
         ValueError: unless φ is in (π/2, π).
     """
@@ -121,6 +141,9 @@ def far_stable_rank(phi: ArrayLike) -> Number:
 
 def far_singular_ratio(phi: ArrayLike) -> Number:
     """The least σ_2/σ_1 of W in the event of Theorem 3. Not in the paper.
+
+    Args:
+        phi: φ, the angle of the two points, in radians.
 
     Raises:
         ValueError: unless φ is in (π/2, π).
@@ -134,6 +157,9 @@ def dead_neuron_loss(psi: ArrayLike) -> Number:
 
     Its outputs on both points are nonnegative multiples of one vector. So it is 1/2 for
     ψ ≥ π/2 only. Not in the paper, whose Lemma 5 says that the loss is not zero.
+
+    Args:
+        psi: ψ, the angle of the two targets, unit vectors, in radians.
     """
     return (1 - jnp.maximum(jnp.cos(jnp.asarray(psi)), 0)) / 2
 

@@ -33,7 +33,9 @@ def matched_growth(
     p = \frac{s}{\sqrt{1-\tau^2}}, \qquad
     1 - \tau = \frac{c + c^2/(\Delta+1)}{g} + \frac{2\Delta\,E}{g\,(g + E/g)}.$$
 
-    s and t are repeated against each other.
+    Args:
+        s: w(0)·x > 0.
+        t: times t ≥ 0, repeated against s.
 
     Raises:
         ValueError: unless s is positive.
@@ -56,18 +58,23 @@ def matched_limit_growth(kappa: ArrayLike) -> Float[Array, "..."]:
     r"""The limit of p, $\sqrt{(\kappa+\sqrt{\kappa^2+4})/2} = e^{\frac12
     \operatorname{arsinh}(\kappa/2)}$; that of b is its inverse.
 
-    For $\kappa = s^2$ of `matched_growth`; from v(0) ≠ 0 for $\kappa = (w(0)\cdot x)^2 -
-    |v(0)|^2$, as long as w never leaves its cone.
+    Args:
+        kappa: κ = s² of `matched_growth`; $(w(0)\cdot x)^2 - |v(0)|^2$ from v(0) ≠ 0, as
+            long as w never leaves its cone.
     """
     return jnp.exp(jnp.arcsinh(_array(kappa) / 2) / 2)
 
 
 def escape_time(s: ArrayLike, eta: ArrayLike) -> Float[Array, "..."]:
-    r"""When pb = η in (0, 1), from p = s > 0 and b = 0; a part η of the target is fitted:
+    r"""When pb = η in (0, 1), from p = s > 0 and b = 0:
 
     $$t = \frac1{2\Delta}\log\Big(1 + \frac{2\Delta\,\eta}{c\,(1-\eta)}\Big/
     \Big(1 + \frac{c\,(1+\eta)}{\sqrt{c^2+\eta^2}+\eta\Delta}\Big)\Big)
     \approx \tfrac12\log\frac{4\eta}{s^2(1-\eta)}.$$
+
+    Args:
+        s: w(0)·x > 0.
+        eta: η, the part of the target that is fitted, in (0, 1); repeated against s.
 
     Raises:
         ValueError: unless s is positive and η in (0, 1).
@@ -83,7 +90,10 @@ def escape_time(s: ArrayLike, eta: ArrayLike) -> Float[Array, "..."]:
 
 
 def matched_trajectory(problem: Problem, net: MLP, ts: Float[Array, " times"]) -> MLP:
-    """The nets at the times ts from a matched net with V = 0, leading axis T.
+    """The nets at given times from a matched net with V = 0, leading axis T.
+
+    Args:
+        ts: in the clock of the paper's loss, a sum over the points.
 
     Raises:
         TypeError, ValueError: see `two_neurons`; if the net is not matched, or V not 0.
@@ -131,7 +141,11 @@ def overlapping_limit(rho: ArrayLike) -> MLP:
     V = (WX)^{-1}.$$
 
     Both rows have the norm c: the stable rank is $2/(1+\rho/\sqrt{1+\rho^2})$. Not in the
-    paper. $\rho = a/\beta$ depends on the start; the largest that we found is about 1.15.
+    paper.
+
+    Args:
+        rho: ρ = a/β ≥ 0, a number. It depends on the start; the largest that we found is
+            about 1.15.
     """
     rho = _array(rho)
     beta = (1 + rho**2) ** -0.25
@@ -147,6 +161,10 @@ def stable_rank_of_rows(
     r"""‖W‖_F²/‖W‖² of two rows of norms a, b at an angle θ:
 
     $$\frac{2(a^2+b^2)}{a^2+b^2+\sqrt{(a^2-b^2)^2+4a^2b^2\cos^2\theta}}.$$
+
+    Args:
+        a, b: |w_1| and |w_2|, not both 0.
+        angle: θ, in radians.
     """
     a, b, angle = (_array(number) for number in (a, b, angle))
     return 2 * (a**2 + b**2) / _top(a, b, angle)
@@ -158,6 +176,10 @@ def singular_ratio_of_rows(
     r"""σ_2/σ_1 of two rows of norms a, b at an angle θ, as |det W|/σ_1²:
 
     $$\frac{2ab\,|\sin\theta|}{a^2+b^2+\sqrt{(a^2-b^2)^2+4a^2b^2\cos^2\theta}}.$$
+
+    Args:
+        a, b: |w_1| and |w_2|, not both 0.
+        angle: θ, in radians.
     """
     a, b, angle = (_array(number) for number in (a, b, angle))
     return 2 * a * b * jnp.abs(jnp.sin(angle)) / _top(a, b, angle)

@@ -74,11 +74,13 @@ def cone_log(
     read off. Events at one time have the same cones after them.
 
     Args:
+        t1: the end, in physical time.
         solver: as in `gf.solve`.
         capacity: how many events there is room for.
 
     Raises:
-        TypeError, ValueError: see `two_neurons`; if there are more events.
+        TypeError, ValueError: see `two_neurons`; if there are more events than
+            `capacity`.
         SolveError: if the solve fails.
     """
     two_neurons(problem, net)

@@ -54,6 +54,7 @@ def point_coordinates(
     the other point.
 
     Args:
+        w: vectors of the plane, in the last axis.
         point: i, 0 or 1; x_i must be a unit vector (A2).
 
     Raises:
@@ -81,6 +82,7 @@ def in_reachable_set(
 
     Args:
         p, r: see `point_coordinates`.
+        phi: φ, the angle of the two points, in radians.
         radius: |w_i(0)|.
         slack: by how much r may be outside.
 
@@ -107,7 +109,9 @@ def in_limit_set(
     Where w_i ends in S_i if the loss goes to zero; Timor et al., Lemma 6 and Fig. 3.
 
     Args:
-        imbalance: ε_i = |w_i(0)|² − |v_i(0)|²; the others as in `in_reachable_set`.
+        p, r, phi, radius: see `in_reachable_set`.
+        imbalance: ε_i = |w_i(0)|² − |v_i(0)|², in [−1, 1].
+        slack: by how much r may be outside, and |w| too small.
 
     Raises:
         ValueError: unless φ is in (π/2, π).

@@ -23,31 +23,40 @@ from ._witness import check_reference, log_mean_size
 
 
 def minimum_norm_bound(reference: MLP, depth: int, sharp: bool = False) -> Scalar:
-    r"""$b = B^{k/k'}$ of Thm 4 for networks of depth k′ = `depth`:
-    $\prod_l \|W_l\|_F^{1/k'}$, which is no larger, if `sharp`.
+    r"""$b = B^{k/k'}$ of Thm 4, with $B = \max_l \|W_l\|_F$.
 
     At an optimum the harmonic mean of ‖W_l*‖_F/‖W_l*‖_2 is at most b (eq. 4), each ‖W_l*‖_F
     (eq. 19), and ‖θ*‖² at most k′ b² (eq. 18). Timor et al.
 
+    Args:
+        reference: the shallower network, of depth k ≥ 2 and layers W_l.
+        depth: k′ > k, of the networks that the bound is for.
+        sharp: give $\prod_l \|W_l\|_F^{1/k'}$ instead, which is no larger.
+
     Raises:
-        TypeError, ValueError: unless the reference is a ReLU MLP of one output and of
-            depth 2 ≤ k < k′.
+        TypeError, ValueError: unless k′ is an integer and the reference a ReLU MLP of one
+            output and of depth 2 ≤ k < k′.
     """
     check_reference(reference, depth)
     return jnp.exp(_log_size(reference, sharp) * (reference.degree / depth))
 
 
 def maximum_margin_bound(reference: MLP, depth: int, sharp: bool = False) -> Scalar:
-    r"""$b = \sqrt2\,(B/\sqrt2)^{k/k'} \sqrt{(k'+1)/k'}$ of Thm 5 for networks of depth
-    k′ = `depth`; $2^{(k'-k+1)/(2k')} \prod_l \|W_l\|_F^{1/k'}$, which is no larger, if
-    `sharp`.
+    r"""$b = \sqrt2\,(B/\sqrt2)^{k/k'} \sqrt{(k'+1)/k'}$ of Thm 5, with
+    $B = \max_l \|W_l\|_F$.
 
     At an optimum the harmonic mean of ‖W_l*‖_F/‖W_l*‖_2 is at most b (eq. 8), each ‖W_l*‖_F
     (eq. 21), and ‖θ*‖² at most k′ b² (eq. 20). Timor et al.
 
+    Args:
+        reference: the shallower network, of depth k ≥ 2 and layers W_l.
+        depth: k′ > k, of the networks that the bound is for.
+        sharp: give $2^{(k'-k+1)/(2k')} \prod_l \|W_l\|_F^{1/k'}$ instead, which is no
+            larger.
+
     Raises:
-        TypeError, ValueError: unless the reference is a ReLU MLP of one output and of
-            depth 2 ≤ k < k′.
+        TypeError, ValueError: unless k′ is an integer and the reference a ReLU MLP of one
+            output and of depth 2 ≤ k < k′.
     """
     check_reference(reference, depth)
     k = reference.degree
@@ -150,6 +159,12 @@ def optimal_layer_norms(
     `reference`), and y ≥ 0 for interpolation. Violated by a net that is not optimal; layers
     of very different norms are one reason (`equal_layers`).
 
+    Args:
+        reference: of depth k < k′, feasible as well.
+        sharp: the sharper bound.
+        tolerance: on outputs or margins, relative to the largest target, and on the norms,
+            relative to b.
+
     Raises:
         TypeError, ValueError: if a net is no ReLU MLP of one output, does not fit the
             problem, or if k < 2 or k ≥ k′; for a loss that is neither squared nor of signs.
@@ -173,8 +188,10 @@ def optimal_layer_norms(
 def equal_layer_norms(problem: Problem, net: MLP, tolerance: float = 1e-6) -> Check:
     r"""At an optimum of either program $\|W_l^*\|_F = \|\theta^*\|/\sqrt{k'}$, each l.
 
-    Timor et al., Lemmas 14 and 15; equal up to the tolerance, relative. Violated by a net
-    that is not optimal.
+    Timor et al., Lemmas 14 and 15. Violated by a net that is not optimal.
+
+    Args:
+        tolerance: what a norm may err, relative to ‖θ*‖/√k′.
 
     Raises:
         TypeError, ValueError: if the net is no MLP, or does not fit the problem.

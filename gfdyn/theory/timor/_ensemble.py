@@ -43,9 +43,15 @@ def random_pairs(
     in_disc: bool = False,
 ) -> MLP:
     """Nets of two neurons with w_i and v_i uniform on circles of these radii, all
-    independent; uniform in the discs if `in_disc`. Leading axis R.
+    independent. Leading axis R.
 
     Drawn in float32, so that one seed gives the same nets in every precision.
+
+    Args:
+        key: seeds the draws.
+        runs: R, how many nets.
+        w_radius, v_radius: |w_i| and |v_i|, or with `in_disc` their upper bounds.
+        in_disc: uniform in the discs of these radii, rather than on the circles.
     """
     turn_key, size_key = jr.split(key)
     dtype = jnp.zeros(()).dtype
@@ -107,9 +113,18 @@ def flow_ends(
 
 
 def descent_ends(problem: Problem, nets: MLP, learning_rate: ArrayLike, steps: int) -> MLP:
-    """Where so many steps of gradient descent take each of the nets, leading axis R.
+    """Where gradient descent takes each of the nets, leading axis R.
 
     All steps are one compiled loop.
+
+    Args:
+        nets: leading axis R.
+        learning_rate: η, one for all nets.
+        steps: how many, 1 or more; the program is compiled for this number.
+
+    Raises:
+        TypeError, ValueError: if the nets do not fit the problem; unless `steps` is an
+            integer of at least 1.
     """
     return _descend_all(problem, nets, jnp.asarray(learning_rate), steps)
 

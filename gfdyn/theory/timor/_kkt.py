@@ -61,6 +61,10 @@ def kkt(problem: Problem, net: MLP, tolerance: float = 1e-3) -> KKT:
     with more it is a local minimum, and the gates contain the subdifferential rather than
     being it. Computed on the host by scipy's bounded least squares.
 
+    Args:
+        tolerance: how near a unit stands to a kink whose gate is free, in [0, 1); 0 frees
+            those at z = 0 only.
+
     Raises:
         TypeError: if the net is no MLP.
         ValueError: if it does not fit the problem, has no positive margin where one is

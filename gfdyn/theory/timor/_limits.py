@@ -1,9 +1,7 @@
 """Limits of the flow of two neurons: Theorems 2 and 3, Lemmas 3 to 6 and 8.
 
-`STATEMENT(problem, net, ...)`, where `net` stands for the limit and `initial` for the
-start; `jax.vmap` runs them over an ensemble. The loss L is the paper's, a sum over the two
-points. One below `tolerance` counts as zero; what is claimed of the limit is then true up
-to √tolerance.
+`STATEMENT(problem, net, ...)`, where `net` stands for the limit; `jax.vmap` runs them over
+an ensemble. The loss L is the paper's, a sum over the two points.
 """
 
 import math
@@ -40,7 +38,11 @@ def limit_has_rank_two(
     r"""No limit of zero loss has a W of rank one: $\sigma_2(W)/\sigma_1(W) > 0$.
 
     Timor et al., Theorem 2, if |w_i(0)| is below `rank_two_radius` and |v_i(0)| below 1/2.
-    Left is √tolerance, what 0 is here; right the ratio. The theorem gives no gap.
+    Left is √tolerance, right the ratio. The theorem gives no gap.
+
+    Args:
+        initial: the net that the flow started from.
+        tolerance: a loss up to it counts as 0, and a ratio up to √tolerance.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.
@@ -69,8 +71,12 @@ def limit_is_far_from_rank_one(
     \tfrac{\sqrt3}2 \le |w_i| \le \sqrt{\tfrac14+\tfrac4{3\sin^2\phi}}.$$
 
     Timor et al., Theorem 3, if |w_i(0)| is at most `far_radius`; they conclude that it has
-    `far_probability` at least. Seven entries: L ≤ tolerance, then the lower and the upper
-    bound of the angle, of |w_1|, of |w_2|.
+    `far_probability` at least. Seven entries: L, then the lower and the upper bound of the
+    angle, of |w_1|, of |w_2|.
+
+    Args:
+        initial: the net that the flow started from.
+        tolerance: a loss up to it counts as 0; the bounds hold up to √tolerance.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.
@@ -95,9 +101,10 @@ def limit_is_far_from_rank_one(
 
 def low_rank_fit_is_opposed(problem: Problem, net: MLP, tolerance: float = 1e-10) -> Check:
     r"""If W has rank one at zero loss, then $w_2 = \alpha w_1$ with α < 0:
-    $\cos\angle(w_1, w_2) = -1$.
+    $\cos\angle(w_1, w_2) = -1$ (Timor et al., Lemma 3).
 
-    Timor et al., Lemma 3. "Rank one": σ_2/σ_1 ≤ √tolerance.
+    Args:
+        tolerance: a loss up to it counts as 0; σ_2/σ_1 and an error do up to √tolerance.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.
@@ -116,9 +123,10 @@ def low_rank_fit_is_opposed(problem: Problem, net: MLP, tolerance: float = 1e-10
 
 
 def fit_has_no_dead_neuron(problem: Problem, net: MLP, tolerance: float = 1e-10) -> Check:
-    """At zero loss no w_i is in D: the number of dead neurons is 0.
+    """At zero loss no w_i is in D: 0 neurons are dead (Timor et al., Lemma 4).
 
-    Timor et al., Lemma 4.
+    Args:
+        tolerance: a loss up to it counts as 0.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.
@@ -137,8 +145,10 @@ def fit_has_no_dead_neuron(problem: Problem, net: MLP, tolerance: float = 1e-10)
 
 def dead_neurons_are_frozen(problem: Problem, net: MLP, earlier: MLP) -> Check:
     r"""A neuron that is dead once stays as it is: $w_i$ and $v_i$ are those of `earlier`.
-
     Timor et al., Lemma 5. Entries (neuron, weight), the weights w_i1, w_i2, v_i1, v_i2.
+
+    Args:
+        earlier: the net at an earlier time, which says which neurons are dead.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.
@@ -153,8 +163,10 @@ def dead_neurons_are_frozen(problem: Problem, net: MLP, earlier: MLP) -> Check:
 
 def dead_neurons_cost(problem: Problem, net: MLP, slack: float = 1e-8) -> Check:
     r"""With a dead neuron $L \ge (1 - \max\{\cos\psi, 0\})/2$, the `dead_neuron_loss`.
-
     The quantity behind Lemma 5 of Timor et al., which says L > 0.
+
+    Args:
+        slack: by how much L may fall short.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.
@@ -178,6 +190,9 @@ def matched_limit_bounds(
 
     Timor et al., Lemma 6, if |w_i(0)|, |v_i(0)| < 1/2; neurons may be swapped on the way.
     Six entries: the lower and the upper bound of ∠(w_1, w_2), of |w_1|, of |w_2|.
+
+    Args:
+        initial, tolerance: see `limit_is_far_from_rank_one`.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.
@@ -205,8 +220,11 @@ def lone_neurons_are_reachable(
 ) -> Check:
     r"""A neuron that sees x_i alone has w in $A_i$, at any time: see `in_reachable_set`.
 
-    In the proof of Lemma 6 of Timor et al. Entries (neuron, 2): −r ≤ |w_i(0)| and
-    r ≤ p tan(φ − π/2).
+    Timor et al., proof of Lemma 6. Entries (neuron, 2): −r ≤ |w_i(0)|, r ≤ p tan(φ − π/2).
+
+    Args:
+        initial: the net that the flow started from.
+        slack: of the solve; by how much an entry may exceed its bound.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.
@@ -230,8 +248,10 @@ def fitted_neuron_norms(problem: Problem, net: MLP, tolerance: float = 1e-10) ->
     r"""A matched net of zero loss has $y_i = (w_i\cdot x_i)\,v_i$, $|v_i||w_i| \ge 1$ and
     $\min(|w_i|, |v_i|) \ge \sqrt{1-|\epsilon_i|}$.
 
-    Timor et al., Lemma 8. Entries (neuron, 3): |y_i − (w_i·x_i) v_i| ≤ 0, then the two
-    lower bounds.
+    Timor et al., Lemma 8. Entries (neuron, 3): |y_i − (w_i·x_i) v_i| ≤ 0, then both bounds.
+
+    Args:
+        tolerance: a loss up to it counts as 0; the bounds hold up to 2√tolerance.
 
     Raises:
         TypeError, ValueError: see `two_neurons`.

@@ -130,7 +130,12 @@ def maximum_margin(
     of these widths (Timor et al., eq. 6): the direction of largest normalised margin, at
     margin 1. From many starts, the best that was found.
 
-    As `minimum_norm`, with exponential or logistic loss, of which only the labels matter.
+    By the method of `minimum_norm`.
+
+    Args:
+        problem: with exponential or logistic loss, of which only the labels matter.
+        widths, n_starts, key, seeds, rounds, steps: see `minimum_norm`; a seed may be a
+            `maximum_margin_witness`.
 
     Raises:
         TypeError: if `key` is no random key, or a seed no MLP.

@@ -17,6 +17,9 @@ def minimum_norm_witness(net: MLP, depth: int) -> MLP:
     So $\|\theta'\|^2 \le k' B^{2k/k'}$; `equal_layers` of it has
     $\|\theta'\|^2 = k' \prod_l \|W_l\|_F^{2/k'}$. Timor et al., proof of Thm 4, eq. 18.
 
+    Args:
+        depth: k′ > k, with k that of `net`.
+
     Raises:
         TypeError: if `net` is no MLP, or `depth` no integer.
         ValueError: unless it has one output, ReLUs, at least two layers, and fewer than
@@ -39,6 +42,9 @@ def maximum_margin_witness(net: MLP, depth: int) -> MLP:
     no identities if k′ = k + 1. So $\|\theta'\|^2 \le 2 (2/B^2)^{-k/k'} (k' + 1)$;
     `equal_layers` of it has $k'\,2^{(k'-k+1)/k'} \prod_l \|W_l\|_F^{2/k'}$, which is less.
     Timor et al., proof of Thm 5, eq. 20, who print the last layer as a column.
+
+    Args:
+        depth: k′ > k, with k that of `net`.
 
     Raises:
         TypeError: if `net` is no MLP, or `depth` no integer.
