@@ -2,6 +2,7 @@
 
 In float32, but for the last. Compilation apart:
 
+* `agreement`: solves on the device against the same ones on the processor;
 * `field`: gradients of the risk of a 784-1000x5-10 network on 60 000 samples, as a part of
   the matrix products a second that the device reaches at the same shapes;
 * `steps`: an attempted step of `ExactKinks` over one of `Adaptive`, and the kernels in its
@@ -9,7 +10,7 @@ In float32, but for the last. Compilation apart:
 * `ensembles`: solves of so many small networks by `jax.vmap` over the same one by one;
 * `escape`: seconds of `gfdyn escape`, the job of `make run`, compilation included.
 
-    python benchmarks/gpu.py [--smoke] [--out DIRECTORY]
+    python benchmarks/gpu.py [--smoke] [--out DIRECTORY] [--parts PART ...]
 
 writes `gpu.json`, with the machine and the versions.
 """
@@ -19,13 +20,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import tyro
 from _kernels import num_kernels
 from _report import write_report
@@ -34,6 +37,8 @@ import gfdyn as gf
 
 
 PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "numpy")
+# Both below one power of two, for which one program serves.
+ATTEMPTS = 17, 32
 ESCAPE = "import sys; from gfdyn.cli import main; main(sys.argv[1:])"
 
 
@@ -81,7 +86,7 @@ def field(widths: list[int], samples: int) -> dict[str, Any]:
 
 
 def attempt(
-    flow: gf.GradientFlow, net: gf.nets.MLP, solver: Any, few: int
+    flow: gf.GradientFlow, net: gf.nets.MLP, solver: Any, counted: bool
 ) -> dict[str, Any]:
     """Seconds of an attempted step, evaluations in it, kernels in its program."""
 
@@ -90,15 +95,18 @@ def attempt(
             flow, net, t1=10.0, ts=[10.0], solver=solver, max_steps=attempts, throw=False
         )
 
-    many = 3 * few
+    few, many = ATTEMPTS
+    started = time.perf_counter()
     ends = run(few), run(many)
+    first_calls = time.perf_counter() - started
     evaluations = [int(end.stats["num_field_evaluations"]) for end in ends]
     spent = seconds(lambda: run(many)) - seconds(lambda: run(few))
     return {
         "seconds": spent / (many - few),
         "evaluations": (evaluations[1] - evaluations[0]) / (many - few),
         "events": int(ends[1].stats["num_crossings"] + ends[1].stats["num_slides"]),
-        "kernels": kernels(flow, net, solver),
+        "first_calls": first_calls,
+        "kernels": kernels(flow, net, solver) if counted else None,
     }
 
 
@@ -113,11 +121,11 @@ def kernels(flow: gf.GradientFlow, net: gf.nets.MLP, solver: Any) -> int:
     return num_kernels(jax.jit(run).lower(arrays).compile().as_text() or "")
 
 
-def steps(widths: list[int], samples: int, few: int) -> dict[str, Any]:
+def steps(widths: list[int], samples: int, counted: bool) -> dict[str, Any]:
     """Attempts of both solvers on one network."""
     flow, net = setting(widths, samples)
     solvers = gf.solvers.ExactKinks(rtol=1e-4), gf.solvers.Adaptive(rtol=1e-4)
-    exact, adaptive = (attempt(flow, net, solver, few) for solver in solvers)
+    exact, adaptive = (attempt(flow, net, solver, counted) for solver in solvers)
     each = exact["seconds"] / exact["evaluations"]
     return {
         "gates": samples * sum(widths[1:-1]),
@@ -169,39 +177,64 @@ def escape(arguments: tuple[str, ...]) -> dict[str, Any]:
     return {"arguments": arguments, "seconds": time.perf_counter() - started}
 
 
-def main(out: Path = Path(__file__).parent, smoke: bool = False) -> None:
-    """Measure, print and write the numbers.
+def agreement() -> dict[str, Any]:
+    """How far a solve on the device ends from the same one on the processor, in units of
+    rtol and of the norm."""
+    rtol = 1e-5
+    ends: dict[str, list[Any]] = {"gradient": [], "escape": []}
+    for device in (jax.devices()[0], jax.devices("cpu")[0]):
+        with jax.default_device(device):
+            flow, net = setting([3, 8, 8, 1], 16)
+            flows = {"gradient": flow, "escape": gf.EscapeFlow(flow.problem)}
+            for name, each in flows.items():
+                solver = gf.solvers.ExactKinks(rtol=rtol)
+                end = gf.solve(each, net, t1=3.0, solver=solver).final
+                ends[name].append([np.asarray(w, np.float64) for w in end.weights])
+    far = {}
+    for name, (device, processor) in ends.items():
+        apart = sum(((a - b) ** 2).sum() for a, b in zip(device, processor, strict=True))
+        norm = sum((b**2).sum() for b in processor)
+        far[name] = float((apart / norm) ** 0.5 / rtol)
+    return {"rtol": rtol, "units_of_rtol": far}
+
+
+Part = Literal["agreement", "field", "steps", "ensembles", "escape"]
+
+
+def main(
+    out: Path = Path(__file__).parent,
+    smoke: bool = False,
+    parts: tuple[Part, ...] = get_args(Part),
+) -> None:
+    """Measure, print and write the numbers, after every one of them.
 
     Args:
         out: where to.
         smoke: small networks, few steps.
+        parts: which of the measurements.
     """
     fields = [([784, *[1000] * 5, 10], 60_000)]
     sizes = [([64, h, h, h, 10], n) for h, n in ((64, 512), (160, 2048), (320, 10_240))]
-    numbers, job = (64, 1024), ()
+    numbers, job, t1 = (64, 1024), (), 5.0
     if smoke:
         fields, sizes, numbers = [([8, 16, 16, 2], 64)], [([3, 8, 1], 12)], (3,)
         job = ("--depth", "2", "--samples", "12", "--width", "4", "--tau-max", "1")
-    report: dict[str, Any] = {"field": [field(*shape) for shape in fields]}
-    for row in report["field"]:
-        print(f"field: {row['highest']['part']:.2f} of the ceiling", flush=True)
-    report["steps"] = []
-    for widths, samples in sizes:
-        row = steps(widths, samples, 2 if smoke else 10)
-        report["steps"].append(row)
-        print(
-            f"{row['gates']} gates: {row['ExactKinks']['seconds']:.2g} s an attempt, "
-            f"{row['ratio']:.2f} of Adaptive, {row['ExactKinks']['kernels']} kernels",
-            flush=True,
-        )
-    report["ensembles"] = []
-    for number in numbers:
-        row = ensemble(number, min(number, 16), 0.5 if smoke else 5.0)
-        report["ensembles"].append(row)
-        print(f"{number} networks: {row['faster']:.1f} times faster", flush=True)
-    report["escape"] = [escape(job)]
-    print(f"gfdyn escape: {report['escape'][0]['seconds']:.0f} s")
-    write_report(out / "gpu.json", PACKAGES, **report)
+        t1 = 0.5
+    # Kernels do not grow with the size, and to count them is to compile once more.
+    measurements: dict[Part, list[Callable[[], dict[str, Any]]]] = {
+        "agreement": [agreement],
+        "field": [partial(field, *shape) for shape in fields],
+        "steps": [partial(steps, *shape, i == 0) for i, shape in enumerate(sizes)],
+        "ensembles": [partial(ensemble, n, min(n, 16), t1) for n in numbers],
+        "escape": [partial(escape, job)],
+    }
+    report: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        for measure in measurements[part]:
+            row = measure()
+            report.setdefault(part, []).append(row)
+            print(f"{part}: {row}", flush=True)
+            write_report(out / "gpu.json", PACKAGES, **report)
 
 
 if __name__ == "__main__":
