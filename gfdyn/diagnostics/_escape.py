@@ -1,6 +1,7 @@
 """Where a homogeneous net points, and how fast it leaves the origin."""
 
 import math
+from typing import TypeVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -9,7 +10,10 @@ from ..nets import AbstractNet, scaled_to_norm
 from ..problem import Problem
 
 
-def direction(problem: Problem, net: AbstractNet) -> AbstractNet:
+Net = TypeVar("Net", bound=AbstractNet)
+
+
+def direction(problem: Problem, net: Net) -> Net:
     """ρ = √L θ/‖θ‖, the net on the sphere of radius √L.
 
     Raises:

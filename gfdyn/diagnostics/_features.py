@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..nets import MLP, AbstractNet
+from ..nets import AbstractNet, check_mlp
 from ..problem import Problem
 
 
@@ -34,11 +34,7 @@ def kink_count(
     Raises:
         TypeError: if the net is no `gf.nets.MLP`.
     """
-    if not isinstance(net, MLP):
-        raise TypeError(
-            f"net is a {type(net).__name__}; kink_count is for gf.nets.MLP only. "
-            "gf.solve(..., kinks=NUMBER) follows the kinks of every network."
-        )
+    check_mlp(net)
     x, counts = problem.data.x, []
     entering = x
     for w, sigma in zip(net.weights[:-1], net.activations, strict=True):

@@ -11,6 +11,7 @@ from ._activation import (
 )
 from ._architectures import architecture as architecture
 from ._as_dag import as_dag as as_dag
+from ._as_layered import as_layered as as_layered
 from ._base import AbstractNet as AbstractNet
 from ._batch_norm import BatchNorm as BatchNorm, batch_norm as batch_norm
 from ._blocks import (

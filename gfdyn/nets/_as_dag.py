@@ -6,26 +6,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._activation import PiecewiseLinear, identity
+from ._activation import PiecewiseLinear
+from ._as_layered import as_layered
 from ._composed import AveragePool, Composed
-from ._connections import AbstractConnection, Dense
+from ._connections import AbstractConnection
 from ._dag import Dag, Edge
-from ._layered import Layer, LayeredNet
+from ._layered import LayeredNet
 from ._mlp import MLP
 
 
-def as_dag(net: MLP | LayeredNet) -> Dag:
+def as_dag(net: Dag | MLP | LayeredNet) -> Dag:
     """The same network, vertex by vertex: inputs, the constant 1 if there are biases, then
-    the units of each layer.
+    the units of each layer. A graph is given back as it is.
 
     Which weight joins which units is found by passing unit vectors through connections
     whose weights are their own numbers.
 
     Raises:
+        TypeError: if the net is of another kind, which has no graph.
         ValueError: on batch normalisation, which joins samples and not vertices; on
             averages, whose edges have a fraction of a weight.
     """
-    layered = _layered(net) if isinstance(net, MLP) else net
+    if isinstance(net, Dag):
+        return net
+    layered = as_layered(net)
     if layered.is_normalised:
         raise ValueError(
             "net has batch normalisation, which is no edge of a graph; fix its statistics "
@@ -69,15 +73,6 @@ def as_dag(net: MLP | LayeredNet) -> Dag:
         constants=constants,
         constant=one if biased else None,
     )
-
-
-def _layered(net: MLP) -> LayeredNet:
-    sigmas = (*net.activations, identity())
-    layers = [
-        Layer((Dense(w),), None, (i,), sigma, (w.shape[0],))
-        for i, (w, sigma) in enumerate(zip(net.matrices, sigmas, strict=True))
-    ]
-    return LayeredNet((net.in_size,), layers)
 
 
 def _averages(connection: AbstractConnection) -> bool:

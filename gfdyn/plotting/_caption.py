@@ -5,8 +5,9 @@ from collections import Counter
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
-from ..nets import MLP, AbstractNet
+from ..nets import AbstractNet
 from ..run import Trajectory, is_ok, lane, name_of
 
 
@@ -20,7 +21,7 @@ def caption(traj: Trajectory) -> str:
     first = parts[0]
     setting = [
         _flow(first),
-        _net(first.final_direction),
+        _net(first.final_direction, first.problem.data.x),
         _data(first),
         f"‖θ(0)‖ = {_initial_norms(parts)}",
         str(first.problem.data.x.dtype),
@@ -62,16 +63,18 @@ def _flow(traj: Trajectory) -> str:
     return described.replace("flow", "descent", 1) if traj.is_descent else described
 
 
-def _net(net: AbstractNet) -> str:
-    """The widths of an MLP, the number of parameters of another net."""
-    if not isinstance(net, MLP):
+def _net(net: AbstractNet, x: Array) -> str:
+    """Its activations, kind and widths; without hidden layers its number of parameters."""
+    kind = type(net).__name__
+    if not net.activations:
         number = sum(leaf.size for leaf in jax.tree.leaves(net))
-        return f"{type(net).__name__} of {number} parameters"
-    widths = [net.in_size, *(len(w) for w in net.weights)]
+        return f"{kind} of {number} parameters"
+    hidden = jax.eval_shape(net.preactivations, x)
+    widths = [net.in_size, *(z.shape[1] for z in hidden), net.out_size]
     slopes = sorted({sigma.slope for sigma in net.activations})
     names = {0.0: "ReLU", 1.0: "linear"}
-    kind = "/".join(names.get(slope, f"leaky {slope:g}") for slope in slopes)
-    return " ".join(filter(None, [kind, "MLP", "–".join(map(str, widths))]))
+    bends = "/".join(names.get(slope, f"leaky {slope:g}") for slope in slopes)
+    return f"{bends} {kind} {'–'.join(map(str, widths))}"
 
 
 def _data(traj: Trajectory) -> str:

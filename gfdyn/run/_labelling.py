@@ -1,5 +1,6 @@
 """Trajectories as labelled datasets."""
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -79,8 +80,9 @@ def _of_one(traj: Any, template: nets.AbstractNet) -> "xr.Dataset":
             traj.log_radius,
             {"long_name": "log r, r = ‖θ‖/√L"},
         )
-    for name, leaf in zip(template.parameter_names, _leaves(traj), strict=True):
-        variables[name] = (_weight_dims(template, name, leaf.ndim), leaf)
+    names, leaves = template.parameter_names, _leaves(traj)
+    for name, dims, leaf in zip(names, _parameter_dims(template), leaves, strict=True):
+        variables[name] = (("save", *dims), leaf)
     for name, record in traj.records.items():
         variables |= _label_record(name, record, template)
     if traj.kinks is not None:
@@ -105,16 +107,15 @@ def _leaves(traj: Any) -> list[Array]:
     return jax.tree.leaves(directions)
 
 
-def _weight_dims(net: nets.AbstractNet, name: str, ndim: int) -> tuple[str, ...]:
-    if isinstance(net, nets.MLP):
-        layer = int(name[1:])
-        return ("save", _neurons(layer, net), _neurons(layer - 1, net))
-    return ("save", *(f"{name}_{i}" for i in range(ndim - 1)))
-
-
-def _neurons(layer: int, net: nets.AbstractNet) -> str:
-    depth = len(net.weights)
-    return {0: "feature", depth: "output"}.get(layer, f"neuron_{layer}")
+def _parameter_dims(net: nets.AbstractNet) -> list[tuple[str, ...]]:
+    """Of each parameter, the neurons that it joins, where it is the matrix of a layer."""
+    leaves, matrices = jax.tree.leaves(net), net.weights
+    if len(leaves) == len(matrices) and all(map(operator.is_, leaves, matrices)):
+        hidden = [f"neuron_{layer}" for layer in range(1, len(matrices))]
+        neurons = ["feature", *hidden, "output"]
+        return list(zip(neurons[1:], neurons[:-1], strict=True))
+    pairs = zip(net.parameter_names, leaves, strict=True)
+    return [tuple(f"{name}_{i}" for i in range(leaf.ndim)) for name, leaf in pairs]
 
 
 def _label_record(name: str, record: Any, net: nets.AbstractNet) -> dict[str, Any]:

@@ -122,7 +122,6 @@ def _follow(
         derivatives="forward",
     )
     rho = direction(problem, _without_traces(trajectory.final_direction, _TRACE * rtol))
-    assert isinstance(rho, MLP)
     gaps = [jnp.max(jnp.abs(gap), initial=0) for gap in neuron_balance(problem, rho)]
     return Found(
         net=rho,

@@ -19,14 +19,9 @@ def graph_of(net: Dag | MLP | LayeredNet) -> Dag:
         TypeError: unless the net is a graph or can be made one.
         ValueError: under jit, vmap or grad.
     """
-    if not isinstance(net, Dag | MLP | LayeredNet):
-        raise TypeError(
-            f"net is a {type(net).__name__}, which has no graph; use gf.nets.Dag, MLP or "
-            "LayeredNet."
-        )
     if not is_concrete(*jax.tree.leaves(net)):
         raise ValueError("net is traced; paths are enumerated outside jit, vmap and grad.")
-    return net if isinstance(net, Dag) else as_dag(net)
+    return as_dag(net)
 
 
 def path_count(net: Dag | MLP | LayeredNet, output: int = 0) -> int:

@@ -7,7 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._types import Matrix
-from ...nets import MLP, AbstractConnection, AbstractNet, Conv, Dense, LayeredNet
+from ...nets import (
+    AbstractConnection,
+    AbstractNet,
+    Conv,
+    Dense,
+    LayeredNet,
+    as_layered,
+)
 from ._version import Version, check_version
 
 
@@ -74,32 +81,27 @@ def linear_tail(net: AbstractNet, version: Version = "corrected") -> tuple[Membe
             another version.
     """
     check_version(version)
-    if not isinstance(net, MLP | LayeredNet):
-        raise TypeError(
-            f"net must be a gf.nets.MLP or LayeredNet, got {type(net).__name__}; build it "
-            "with gf.nets.sequential."
-        )
+    net = as_layered(net)
     if net.out_size != 1:
         raise ValueError(
             f"net has {net.out_size} outputs; Theorem 2 needs a single one, whose matrix "
             "has rank one."
         )
     passing = [version == "first" or sigma.is_linear for sigma in net.activations]
-    of = _of_mlp(net, passing) if isinstance(net, MLP) else _of_layers(net, passing)
-    if len(of) < 2:
+    members = _members(net, passing)
+    if len(members) < 2:
         raise ValueError(
             "net has no tail: before its output there is no linear layer without bias (a "
             "convolution, Free block or fully connected one); of ReLU layers only "
             "version='first' speaks."
         )
-    return of
+    return members
 
 
 def matrices(net: AbstractNet, members: tuple[Member, ...]) -> tuple[Matrix, ...]:
     """W of each."""
-    if isinstance(net, LayeredNet):
-        return tuple(net.layers[member.layer - 1].weight for member in members)
-    return tuple(net.weights[member.layer - 1] for member in members)
+    layers = as_layered(net).layers
+    return tuple(layers[member.layer - 1].weight for member in members)
 
 
 def tail_spectra(net: AbstractNet, version: Version = "corrected") -> TailSpectra:
@@ -157,15 +159,7 @@ def plain_pairs(members: tuple[Member, ...]) -> int:
     return count
 
 
-def _of_mlp(net: MLP, passing: list[bool]) -> tuple[Member, ...]:
-    depth = len(net.matrices)
-    first = depth
-    while first > 1 and passing[first - 2]:
-        first -= 1
-    return tuple(Member(layer, None, 1, 1) for layer in range(first, depth + 1))
-
-
-def _of_layers(net: LayeredNet, passing: list[bool]) -> tuple[Member, ...]:
+def _members(net: LayeredNet, passing: list[bool]) -> tuple[Member, ...]:
     members: list[Member] = []
     layer = len(net.layers)
     while found := _member(net, layer, passing):
