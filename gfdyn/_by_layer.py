@@ -11,12 +11,21 @@ _T = TypeVar("_T")
 
 
 def in_one_row(layers: Sequence[Array]) -> Array:
-    """The values at the sites of each layer, one after the other."""
+    """The values at the sites of each layer, one after the other.
+
+    Args:
+        layers: an array for each hidden layer, (N, n_l).
+    """
     return jnp.concatenate([values.ravel() for values in layers])
 
 
 def in_layers(row: Array, like: Sequence[Array]) -> tuple[Array, ...]:
-    """The values of one row as arrays with the shapes of others."""
+    """The values of one row as arrays with the shapes of others.
+
+    Args:
+        row: as of `in_one_row`, (Σ_l N n_l,).
+        like: an array for each hidden layer, (N, n_l), of which only the shape matters.
+    """
     layers, start = [], 0
     for values in like:
         layers.append(row[start : start + values.size].reshape(values.shape))

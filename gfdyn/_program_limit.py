@@ -19,13 +19,16 @@ _allowed: ContextVar[float | None] = ContextVar("mappings allowed", default=None
 @contextmanager
 def program_limit(mappings: int | None) -> Iterator[None]:
     """Inside, compiled programs are dropped once the process has more memory mappings than
-    this; None: never.
+    it is allowed.
 
     XLA maps each of its programs, those of one shape of a flow some 430 to 1750 times, and
     brings the process down at the limit of Linux (`vm.max_map_count`, 65 530). So `solve`
     and `descend` drop all programs that JAX holds when, after one that had to be compiled,
     half of that is reached: outside of this too. What was dropped compiles again where it
     is called again, or comes from the disk (`gf.enable_cache`). No number changes.
+
+    Args:
+        mappings: how many are allowed, 1 or more; None to drop no programs.
 
     Raises:
         ValueError: on a number below 1.

@@ -147,7 +147,11 @@ class When(AbstractStop):
 
 
 def name_of(condition: AbstractStop) -> str:
-    """What `traj.stopped_by` calls a condition: its kind, or what its user calls it."""
+    """What `traj.stopped_by` calls a condition: its kind, or what its user calls it.
+
+    Args:
+        condition: as `stop` of `gf.solve` takes it.
+    """
     if isinstance(condition, When):
         return condition.name or getattr(condition.function, "__name__", "When")
     return type(condition).__name__

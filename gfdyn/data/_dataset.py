@@ -118,6 +118,7 @@ def one_hot(
     Args:
         labels: integers in 0 … `num_classes` - 1, (N,).
         num_classes: None for one more than the largest label.
+        dtype: of the rows, a floating one; JAX's default float if None.
 
     Raises:
         ValueError: if a label is no integer or out of range. Traced labels do not show
@@ -146,6 +147,10 @@ def standardise(x: ArrayLike | Sequence) -> Float[Array, "samples dim"]:
     r"""The data $(x - \mu) / \sigma$, with one mean and one deviation over all entries.
 
     Bantzis, Simon & Jacot, appendix B, do so to the pixels of MNIST.
+
+    Args:
+        x: inputs, (N, d), whose floating dtype the result has; JAX's default float if
+            they are lists or integers.
 
     Raises:
         ValueError: if all entries are equal, or one is not finite.

@@ -30,6 +30,7 @@ def digits(
         n: how many; None for all.
         key: draws which ones, and their order; None for the first n.
         standardised: whether to `standardise` the pixels, over all 1797 images.
+        dtype: of pixels and targets, a floating one; JAX's default float if None.
 
     Raises:
         ValueError: if n is out of range.
@@ -60,6 +61,7 @@ def mnist(
             labels-idx1 where they are called images-idx3.
         key: draws which ones, and their order; None for the first n.
         standardised: whether to `standardise` the pixels, over the whole file.
+        dtype: of pixels and targets, a floating one; JAX's default float if None.
 
     Raises:
         FileNotFoundError: if a file is missing.

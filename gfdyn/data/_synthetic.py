@@ -1,7 +1,7 @@
 """Synthetic data, as the theory asks for them.
 
 Random ones are drawn in float32 and cast, so that one seed gives the same data in every
-precision up to rounding; `dtype=None` stands for JAX's default float throughout.
+precision up to rounding.
 """
 
 import math
@@ -31,11 +31,16 @@ def circle(n: int = 8, dtype: DType = None) -> Dataset:
     $G_j = (-1)^j$ of Bantzis, Simon & Jacot, example 1 (who print the targets
     $(-1)^j$). For n > 2, $\sum_j G_j x_j = 0$: a linear network sees nothing.
 
-    >>> circle(4).y.ravel().tolist()
-    [1.0, -1.0, 1.0, -1.0]
+    Args:
+        n: the number of points, even.
+        dtype: of inputs and targets, a floating one; JAX's default float if None.
 
     Raises:
         ValueError: unless n is even and at least 2.
+
+    Example:
+        >>> circle(4).y.ravel().tolist()
+        [1.0, -1.0, 1.0, -1.0]
     """
     check_counts(n=n, least=2)
     if n % 2:
@@ -49,7 +54,15 @@ def circle(n: int = 8, dtype: DType = None) -> Dataset:
 def gaussian(
     n: int, dim: int, outputs: int = 1, *, key: PRNGKeyArray, dtype: DType = None
 ) -> Dataset:
-    """Inputs and targets with independent N(0, 1) entries."""
+    """Inputs and targets with independent N(0, 1) entries.
+
+    Args:
+        n: N, the number of samples.
+        dim: d, the number of input features.
+        outputs: k, the number of targets of each sample.
+        key: seeds the draw.
+        dtype: of inputs and targets, a floating one; JAX's default float if None.
+    """
     check_counts(n=n, dim=dim, outputs=outputs)
     x_key, y_key = random_keys(key, 2)
     return Dataset(_normal(x_key, (n, dim), dtype), _normal(y_key, (n, outputs), dtype))
@@ -64,7 +77,10 @@ def teacher(
     (W_l)_{ij} \sim N(0, 1/n_{l-1}).$$
 
     Args:
+        n: N, the number of samples.
         widths: $(n_0, \dots, n_L)$, from the inputs to the outputs.
+        key: seeds the draw of inputs and weights.
+        dtype: of inputs and targets, a floating one; JAX's default float if None.
     """
     if len(widths) < 2:
         raise ValueError(f"widths={widths} must name at least inputs and outputs.")
@@ -95,7 +111,12 @@ def orthogonal(
     r"""Orthogonal inputs $x_i = \lambda_i q_i$, the $q_i$ orthonormal; N(0, 1) targets.
 
     Args:
+        n: N, the number of samples, at most `dim`.
+        dim: d, the number of input features.
+        outputs: k, the number of targets of each sample.
+        key: seeds the draw.
         scales: the lengths $\lambda_i$, (N,); None for unit vectors.
+        dtype: of inputs and targets, a floating one; JAX's default float if None.
 
     Raises:
         ValueError: if n exceeds `dim`, or a length is not positive and finite.
@@ -125,6 +146,14 @@ def rank_one(
 
     u is a random unit vector, $v_i = \tfrac12 + |z_i|$, and z and Z are N(0, 1). The
     setting of Bantzis, Simon & Jacot, proposition 3.3.
+
+    Args:
+        n: N, the number of samples.
+        dim: d, the number of input features.
+        outputs: k, the number of targets of each sample.
+        key: seeds the draw.
+        noise: the factor of Z, 0 or more.
+        dtype: of inputs and targets, a floating one; JAX's default float if None.
     """
     check_counts(n=n, dim=dim, outputs=outputs)
     if not 0 <= noise < math.inf:
@@ -139,7 +168,15 @@ def rank_one(
 def parallel(
     n: int, dim: int, outputs: int = 1, *, key: PRNGKeyArray, dtype: DType = None
 ) -> Dataset:
-    """Inputs on one ray, positive multiples of a unit vector; N(0, 1) targets."""
+    """Inputs on one ray, positive multiples of a unit vector; N(0, 1) targets.
+
+    Args:
+        n: N, the number of samples.
+        dim: d, the number of input features.
+        outputs: k, the number of targets of each sample.
+        key: seeds the draw.
+        dtype: of inputs and targets, a floating one; JAX's default float if None.
+    """
     return rank_one(n, dim, outputs, key=key, dtype=dtype)
 
 
@@ -149,6 +186,13 @@ def antipodal(
     """2n inputs in pairs, row n + i minus row i; N(0, 1) targets, all independent.
 
     The two of a pair share the kink of every first-layer neuron.
+
+    Args:
+        n: the number of pairs.
+        dim: d, the number of input features.
+        outputs: k, the number of targets of each sample.
+        key: seeds the draw.
+        dtype: of inputs and targets, a floating one; JAX's default float if None.
     """
     check_counts(n=n, dim=dim, outputs=outputs)
     x_key, y_key = random_keys(key, 2)
@@ -159,8 +203,11 @@ def antipodal(
 def xor(dim: int = 2, dtype: DType = None) -> Dataset:
     r"""The unit points at 45°, 135°, 225°, 315° with labels +1, -1, +1, -1.
 
-    $x = (\pm 1, \pm 1)/\sqrt2$ and $y = \operatorname{sign}(x_1 x_2)$, with further
-    coordinates zero.
+    $x = (\pm 1, \pm 1)/\sqrt2$ and $y = \operatorname{sign}(x_1 x_2)$.
+
+    Args:
+        dim: d, the number of input features, 2 or more; those beyond two are 0.
+        dtype: of inputs and targets, a floating one; JAX's default float if None.
     """
     check_counts(dim=dim, least=2)
     signs = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
@@ -182,6 +229,7 @@ def two_points(
         angle: $\phi$ in (0, π], in radians.
         targets_angle: $\psi$ in [0, π], in radians.
         rotation: $\alpha$ of the inputs, in radians.
+        dtype: of inputs and targets, a floating one; JAX's default float if None.
     """
     if not 0 < angle <= math.pi:
         raise ValueError(f"angle={angle} must lie in (0, pi]: give it in radians.")
