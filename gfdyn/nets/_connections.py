@@ -90,6 +90,8 @@ class Dense(AbstractConnection):
 
     def incoming(self, channels: int) -> Matrix:
         """W, its rows of the same channel side by side."""
+        if len(self.weight) == channels:
+            return self.weight
         by_position = self.weight.reshape(-1, channels, self.weight.shape[1])
         return jnp.moveaxis(by_position, 1, 0).reshape(channels, -1)
 

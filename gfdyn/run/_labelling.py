@@ -110,7 +110,10 @@ def _leaves(traj: Any) -> list[Array]:
 def _parameter_dims(net: nets.AbstractNet) -> list[tuple[str, ...]]:
     """Of each parameter, the neurons that it joins, where it is the matrix of a layer."""
     leaves, matrices = jax.tree.leaves(net), net.weights
-    if len(leaves) == len(matrices) and all(map(operator.is_, leaves, matrices)):
+    widths = [net.in_size, *map(len, matrices)]
+    chain = [matrix.shape[1] for matrix in matrices] == widths[:-1]
+    one_each = len(leaves) == len(matrices) == len(net.activations) + 1
+    if chain and one_each and all(map(operator.is_, leaves, matrices)):
         hidden = [f"neuron_{layer}" for layer in range(1, len(matrices))]
         neurons = ["feature", *hidden, "output"]
         return list(zip(neurons[1:], neurons[:-1], strict=True))

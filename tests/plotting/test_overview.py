@@ -341,6 +341,14 @@ def test_plot_of_chosen_layers_in_one_column(escaped):
     np.testing.assert_allclose(ordinates(axes["$W_{3}$"].lines[0]), found[:, 0])
 
 
+def test_caption_of_dense_layers():
+    """A net of layers along a graph is named by its widths, as an MLP is."""
+    blocks = [gf.nets.dense(4), gf.nets.dense(1, "identity")]
+    net = gf.nets.sequential(3, blocks, key=jax.random.key(0))
+    traj = gf.descend(PROBLEM, net, 0.01, 2)
+    assert "ReLU LayeredNet 3–4–1" in gf.plotting.caption(traj)
+
+
 @pytest.mark.parametrize("layers", [[0], [4], [1, -1]])
 def test_plot_of_layers_that_are_not_there(escaped, layers):
     with pytest.raises(ValueError, match=rf"layers=.*{layers[-1]} is no layer.*1 to 3"):

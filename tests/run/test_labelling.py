@@ -1,5 +1,8 @@
 """Trajectories as labelled datasets."""
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from storage_cases import (
@@ -9,6 +12,8 @@ from storage_cases import (
     made,
     plain_flow,
 )
+
+import gfdyn as gf
 
 
 def test_dataset_of_a_gradient_flow():
@@ -103,3 +108,44 @@ def test_dataset_of_a_net_without_hidden_layers():
     dataset = made(plain_flow).to_xarray()
     assert dataset["W1"].dims == ("save", "output", "feature")
     assert dataset.sizes["save"] == 1 and dataset.sizes["interval"] == 0
+
+
+def descent(net) -> gf.Trajectory:
+    data = gf.data.gaussian(5, 3, key=jax.random.key(1))
+    return gf.descend(gf.Problem(data, gf.losses.squared), net, 0.01, 2, save_every=1)
+
+
+def test_dataset_of_dense_layers():
+    """The matrices of a chain of layers join neurons, as those of an MLP do."""
+    blocks = [gf.nets.dense(4), gf.nets.dense(1, "identity")]
+    traj = descent(gf.nets.sequential(3, blocks, key=jax.random.key(0)))
+    dataset = traj.to_xarray()
+    assert dataset["W1"].dims == ("save", "neuron_1", "feature")
+    assert dataset["W2"].dims == ("save", "output", "neuron_1")
+    assert dataset["W1"].shape == (3, 4, 3) and dataset["W2"].shape == (3, 1, 4)
+    np.testing.assert_array_equal(dataset["W1"][-1], traj.final.weights[0])
+
+
+def test_dataset_of_a_branch():
+    """A sum of layers has no matrix, so that matrices and layers are not in step."""
+    blocks = [gf.nets.resnet_branch(5), gf.nets.dense(1, "identity")]
+    net = gf.nets.sequential(3, blocks, key=jax.random.key(0))
+    dataset = descent(net).to_xarray()
+    assert dataset["W1"].dims == ("save", "W1_0", "W1_1")
+
+
+class Columns(eqx.Module):
+    """tanh(x V) v: matrices with a column for each unit."""
+
+    first: jax.Array
+    last: jax.Array
+
+    def __call__(self, x):
+        return jnp.tanh(x @ self.first) @ self.last
+
+
+def test_dataset_of_matrices_that_are_no_layers():
+    model = gf.nets.wrap(Columns(0.1 * jnp.ones((3, 4)), jnp.ones((4, 1))), in_shape=3)
+    dataset = descent(model).to_xarray()
+    shapes = [dataset[name].shape for name in model.parameter_names]
+    assert shapes == [(3, 3, 4), (3, 4, 1)]
