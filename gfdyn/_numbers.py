@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ._tracing import is_concrete
@@ -20,7 +21,9 @@ def check_number(
     """
     if not is_concrete(value):
         return
-    if isinstance(value, str) or np.asarray(value).dtype.kind not in "iuf":
+    kind = np.asarray(value).dtype
+    real = jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)
+    if isinstance(value, str) or not real:
         raise TypeError(f"{name}={value!r} is no number; it {remedy}")
     number = np.asarray(value)
     if number.ndim:

@@ -69,12 +69,23 @@ def identity() -> PiecewiseLinear:
 
 
 def leaky_relu(slope: float) -> PiecewiseLinear:
-    """z for z > 0, `slope` · z otherwise."""
+    """z for z > 0, `slope` · z otherwise.
+
+    Args:
+        slope: any finite number; 0 is the ReLU and 1 the identity.
+
+    Raises:
+        ValueError: unless it is finite.
+    """
     return PiecewiseLinear(float(slope))
 
 
 def activation(spec: "str | PiecewiseLinear") -> PiecewiseLinear:
-    """The activation called `"relu"`, `"identity"` or `"leaky_relu(0.1)"`.
+    """The activation of a name.
+
+    Args:
+        spec: `"relu"`, `"identity"` (or `"linear"`), or `"leaky_relu(0.1)"` of any slope; a
+            `PiecewiseLinear` is given back as it is.
 
     Raises:
         ValueError: for any other name; the message lists the valid ones.

@@ -98,7 +98,15 @@ def dense(
     bias: bool = False,
     norm: Normalisation | None = None,
 ) -> Block:
-    """A fully connected layer; biases start from 0; `norm=batch_norm()` before σ."""
+    """A fully connected layer.
+
+    Args:
+        width: the number of units.
+        activation: σ, a name such as `"relu"`, `"identity"` or `"leaky_relu(0.1)"`, or a
+            `PiecewiseLinear`.
+        bias: whether each unit has one, which starts from 0.
+        norm: `batch_norm()` before σ; None for none.
+    """
 
     def grow(net: Growth) -> None:
         parts = [(source, net.dense(width, source)) for source in net.here]
@@ -118,8 +126,16 @@ def conv(
 ) -> Block:
     """A convolutional layer on a grid of one to three dimensions.
 
-    `padding` is `"VALID"` (none), `"SAME"`, a number of zeros at all ends, or a pair for
-    each dimension; `norm=batch_norm()` is over samples and positions, before σ.
+    Args:
+        channels: how many come out.
+        window: the size of the kernel, one number for all dimensions or one for each.
+        strides: how far the window moves, one number for all dimensions or one for each.
+        padding: `"VALID"` (none), `"SAME"` (such that ⌈n/stride⌉ positions come of n), a
+            number of zeros at all ends, or for each dimension a pair, before and behind.
+        activation: σ, a name such as `"relu"`, `"identity"` or `"leaky_relu(0.1)"`, or a
+            `PiecewiseLinear`.
+        bias: whether each channel has one, which starts from 0.
+        norm: `batch_norm()` before σ, over samples and positions; None for none.
     """
 
     def grow(net: Growth) -> None:
@@ -147,7 +163,13 @@ def conv(
 
 
 def resnet_identity(hidden: int, activation: Spec = "relu", bias: bool = False) -> Block:
-    """σ(U σ(Y x) + x) (Le & Jegelka, Def. 5), `hidden` the rows of Y."""
+    """σ(U σ(Y x) + x) (Le & Jegelka, Def. 5).
+
+    Args:
+        hidden: the number of rows of Y.
+        activation: both σ, a name or a `PiecewiseLinear`: see `gf.nets.activation`.
+        bias: whether both layers have one, which starts from 0.
+    """
 
     def skip(net: Growth, start: int) -> tuple[int, AbstractConnection]:
         return math.prod(net.shapes[start]), Identity()
@@ -156,7 +178,13 @@ def resnet_identity(hidden: int, activation: Spec = "relu", bias: bool = False) 
 
 
 def resnet_diagonal(hidden: int, activation: Spec = "relu", bias: bool = False) -> Block:
-    """σ(U σ(Y x) + D x), D diagonal and trained (Le & Jegelka, Def. 5)."""
+    """σ(U σ(Y x) + D x), D diagonal and trained (Le & Jegelka, Def. 5).
+
+    Args:
+        hidden: the number of rows of Y.
+        activation: both σ, a name or a `PiecewiseLinear`: see `gf.nets.activation`.
+        bias: whether both layers have one, which starts from 0.
+    """
 
     def skip(net: Growth, start: int) -> tuple[int, AbstractConnection]:
         width = math.prod(net.shapes[start])
@@ -168,7 +196,14 @@ def resnet_diagonal(hidden: int, activation: Spec = "relu", bias: bool = False) 
 def resnet_free(
     hidden: int, width: int, activation: Spec = "relu", bias: bool = False
 ) -> Block:
-    """σ(U σ(Y x) + Z x) with `width` rows of U and Z (Le & Jegelka, Def. 5)."""
+    """σ(U σ(Y x) + Z x) (Le & Jegelka, Def. 5).
+
+    Args:
+        hidden: the number of rows of Y.
+        width: the number of rows of U and Z.
+        activation: both σ, a name or a `PiecewiseLinear`: see `gf.nets.activation`.
+        bias: whether both layers have one, which starts from 0.
+    """
 
     def skip(net: Growth, start: int) -> tuple[int, AbstractConnection]:
         return width, net.dense(width, start)
@@ -179,7 +214,13 @@ def resnet_free(
 def resnet_branch(
     hidden: int, activation: Spec = "relu", norm: Normalisation | None = None
 ) -> Block:
-    """x + σ(n(U σ(n(Y x)))), no σ after the sum (Galanti & Poggio, §4.1)."""
+    """x + σ(n(U σ(n(Y x)))), no σ after the sum (Galanti & Poggio, §4.1).
+
+    Args:
+        hidden: the number of rows of Y.
+        activation: both σ, a name or a `PiecewiseLinear`: see `gf.nets.activation`.
+        norm: both n, `batch_norm()`; None for none.
+    """
 
     def grow(net: Growth) -> None:
         start = net.only("resnet_branch")
@@ -214,7 +255,14 @@ def densely_connected(
     widths: Sequence[int], activation: Spec = "relu", bias: bool = False
 ) -> Block:
     """Fully connected layers, each of which sees the concatenation of the block's input and
-    of all before it, as what follows does (DenseNet)."""
+    of all before it, as what follows does (DenseNet).
+
+    Args:
+        widths: the number of units of each layer.
+        activation: σ of every layer, a name or a `PiecewiseLinear`: see
+            `gf.nets.activation`.
+        bias: whether every layer has one, which starts from 0.
+    """
 
     def grow(net: Growth) -> None:
         seen = net.here

@@ -59,7 +59,11 @@ class Coincidence(eqx.Module):
 
 
 def coinciding_kinks(net: AbstractNet, x: Float[Array, "samples in"]) -> Coincidence:
-    """Which sites of a net share a kink; those of a linear layer have none."""
+    """Which sites of a net share a kink; those of a linear layer have none.
+
+    Args:
+        x: inputs, one a row.
+    """
     net, x = jax.lax.stop_gradient((net, x))
     flat, unravel = ravel_pytree(net)
     gates = [_Probe(sigma) for sigma in net.activations]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, DTypeLike, Float, PRNGKeyArray, PyTree
 
-from .._numbers import check_number
+from .._numbers import check_number, is_not_negative
 from ._base import AbstractNet
 
 
@@ -23,7 +23,14 @@ Initialisation = Callable[[PRNGKeyArray, tuple[int, ...], DTypeLike], Weights]
 
 
 def gaussian(scale: ArrayLike = 1.0) -> Initialisation:
-    """Independent entries N(0, scale²), the same `scale` in every layer."""
+    """Independent entries N(0, scale²).
+
+    Args:
+        scale: standard deviation of every entry of every layer.
+
+    Raises:
+        TypeError, ValueError: unless it is one finite number.
+    """
     check_number("scale", scale, math.isfinite, "must be finite, such as 0.1.")
 
     def init(key: PRNGKeyArray, widths: tuple[int, ...], dtype: DTypeLike) -> Weights:
@@ -38,7 +45,14 @@ def gaussian(scale: ArrayLike = 1.0) -> Initialisation:
 
 
 def fan_in_uniform(scale: ArrayLike = 1.0) -> Initialisation:
-    """Independent entries U(±scale/√n_{l−1}): torch's of linear layers, and He's at √6."""
+    """Independent entries U(±scale/√n_{l−1}).
+
+    Args:
+        scale: bound of the entries times √n_{l−1}; 1 is torch's of linear layers, √6 He's.
+
+    Raises:
+        TypeError, ValueError: unless it is one finite number.
+    """
     check_number("scale", scale, math.isfinite, "must be finite, such as 1.0.")
 
     def init(key: PRNGKeyArray, widths: tuple[int, ...], dtype: DTypeLike) -> Weights:
@@ -55,23 +69,29 @@ def fan_in_uniform(scale: ArrayLike = 1.0) -> Initialisation:
 
 
 def balanced(scale: ArrayLike = 1.0) -> Initialisation:
-    r"""Gaussian, then every neuron balanced: $\|W_{l+1,\cdot i}\| = \|W_{l,i\cdot}\|$."""
+    r"""Gaussian, then every neuron balanced: $\|W_{l+1,\cdot i}\| = \|W_{l,i\cdot}\|$.
+
+    Args:
+        scale: standard deviation of the entries of W_1, whose norms set those of the rest.
+    """
     return dominated(scale, ratio=1.0)
 
 
 def dominated(scale: ArrayLike = 1.0, ratio: float = 2.0) -> Initialisation:
-    r"""Gaussian, then outgoing weights dominate incoming ones by the factor `ratio`.
+    r"""Gaussian, then outgoing weights dominate incoming ones.
 
     $\|W_{l+1,\cdot i}\| = \text{ratio}\,\|W_{l,i\cdot}\|$ for every hidden neuron. The
     columns of W_2, …, W_L are rescaled in this order; W_1 stays as it was drawn.
 
+    Args:
+        scale: standard deviation of the entries of W_1, whose norms set those of the rest.
+        ratio: outgoing over incoming norm of each hidden neuron, 1 or more.
+
     Raises:
-        ValueError: unless `ratio` is at least 1.
+        TypeError, ValueError: unless `ratio` is a finite number of at least 1.
     """
-    if not ratio >= 1:
-        raise ValueError(
-            f"ratio={ratio} must be at least 1: outgoing over incoming norm of a neuron."
-        )
+    remedy = "must be at least 1 and finite: outgoing over incoming norm of a neuron."
+    check_number("ratio", ratio, lambda ratio: 1 <= ratio < math.inf, remedy)
 
     def init(key: PRNGKeyArray, widths: tuple[int, ...], dtype: DTypeLike) -> Weights:
         weights = list(gaussian(scale)(key, widths, dtype))
@@ -89,6 +109,9 @@ def zero_output(scale: ArrayLike = 1.0) -> Initialisation:
 
     Neurons of the last hidden layer come in pairs with equal incoming and opposite outgoing
     weights.
+
+    Args:
+        scale: standard deviation of every entry.
 
     Raises:
         ValueError: if there is no hidden layer, or the last one has odd width.
@@ -121,7 +144,15 @@ def norm(net: PyTree[Array]) -> Float[Array, ""]:
 
 
 def scaled_to_norm(net: Net, value: ArrayLike) -> Net:
-    """The network on the same ray, at ‖θ‖ = `value`; a zero network stays zero."""
+    """The network on the same ray, at another norm; a zero network stays zero.
+
+    Args:
+        value: ‖θ‖, 0 or more.
+
+    Raises:
+        TypeError, ValueError: unless it is one finite number of 0 or more.
+    """
+    check_number("value", value, is_not_negative, "must be a norm, finite and 0 or more.")
     size = norm(net)
     value = jnp.asarray(value, size.dtype)
     factor = jnp.where(size > 0, value / jnp.where(size > 0, size, 1.0), 0.0)

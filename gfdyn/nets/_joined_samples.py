@@ -19,6 +19,9 @@ def passing_alone(net: AbstractNet, on: Mask) -> Mask:
 
     Only a network without biases and with one path from layer to layer, an `MLP`, is looked
     at; of others, none.
+
+    Args:
+        on: where a unit lets a sample pass, of each hidden layer, (N, n_l).
     """
     return tuple(
         o
@@ -30,7 +33,12 @@ def passing_alone(net: AbstractNet, on: Mask) -> Mask:
 
 def joined(always: Coincidence, alone: Mask) -> Coincidence:
     """With samples joined above the last unit through which they pass alone; the ratios are
-    those of before."""
+    those of before.
+
+    Args:
+        always: what coincides wherever θ is, of `coinciding_kinks`.
+        alone: where samples pass alone, of `passing_alone`.
+    """
     samples = len(alone[0])
     own = jnp.arange(samples)
     nobody = sum(a.shape[1] for a in alone)
@@ -50,7 +58,13 @@ def joined(always: Coincidence, alone: Mask) -> Coincidence:
 def with_ratios(
     now: Coincidence, alone: Mask, z: tuple[Float[Array, "samples _"], ...]
 ) -> Coincidence:
-    """With the ratios of z of joined samples: those of what their unit lets through."""
+    """With the ratios of z of joined samples: those of what their unit lets through.
+
+    Args:
+        now: what coincides under the gates as they are, of `joined`.
+        alone: where samples pass alone, of `passing_alone`.
+        z: the pre-activations of each hidden layer, (N, n_l).
+    """
     size, sizes = jnp.zeros((len(z[0]), 1), z[0].dtype), []
     for a, zl in zip(alone, z, strict=True):
         sizes.append(jnp.broadcast_to(size, zl.shape))

@@ -8,13 +8,16 @@ from ._layered import Layer, LayeredNet
 
 
 def normalised_by(net: AbstractNet, x: Float[Array, "samples in"]) -> AbstractNet:
-    r"""The net with the statistics of these samples for good: evaluated on the training
-    set x and any others (Galanti & Poggio, §2.1; no running averages).
+    r"""The net with the statistics of these samples for good, whatever it is evaluated on
+    (Galanti & Poggio, §2.1; no running averages).
 
     Each normalisation becomes part of the weights before it and a bias, $W \mapsto
     \operatorname{diag}(\gamma/\sqrt{\operatorname{Var}+\epsilon})\,W$, so that on x the
     outputs are those of the net, and samples do not see each other: such a net has kinks
     and exact flows. A net without batch normalisation stays as it is.
+
+    Args:
+        x: the samples, one a row: the training set.
 
     Raises:
         ValueError: for a single sample.

@@ -50,6 +50,28 @@ def test_outputs_and_preactivations(name):
 
 
 @nets
+def test_as_layers(name):
+    """The same arrays, and with them the same outputs."""
+    net, weights, slopes, x = build(name)
+    layered = gf.nets.as_layered(net)
+    assert isinstance(layered, gf.nets.LayeredNet)
+    pairs = zip(jax.tree.leaves(layered), net.weights, strict=True)
+    assert all(ours is theirs for ours, theirs in pairs)
+    outputs, preactivations = reference.forward(weights, slopes, x)
+    assert_close(layered(jnp.asarray(x)), outputs)
+    assert_close(layered.preactivations(jnp.asarray(x)), preactivations)
+    np.testing.assert_array_equal(layered(jnp.asarray(x)), net(jnp.asarray(x)))
+    assert gf.nets.as_layered(layered) is layered
+
+
+def test_as_layers_of_another_kind():
+    dag = gf.nets.as_dag(mlp([2, 3, 1]))
+    message = "net must be a gf.nets.MLP or LayeredNet, got Dag; build it with"
+    with pytest.raises(TypeError, match=message):
+        gf.nets.as_layered(dag)
+
+
+@nets
 def test_gradient_live_and_frozen(name):
     net, weights, slopes, x = build(name)
     cotangents = np.random.default_rng(2).normal(size=(7, weights[-1].shape[0]))
@@ -208,8 +230,8 @@ def test_scaled_to_norm(start, value):
 
 @pytest.mark.parametrize(
     "value",
-    [2.0, np.float64(2.0), jnp.array(2.0, jnp.float32)],
-    ids=["python", "float64", "float32"],
+    [2.0, np.float64(2.0), jnp.array(2.0, jnp.float32), jnp.array(2.0, jnp.bfloat16)],
+    ids=["python", "float64", "float32", "bfloat16"],
 )
 def test_scaled_to_norm_keeps_the_dtype(value):
     net = mlp([3, 4, 2], dtype=jnp.float32)
@@ -289,10 +311,18 @@ def test_zero_output_needs_pairs(widths):
         mlp(widths, gf.nets.zero_output())
 
 
-@pytest.mark.parametrize("ratio", [0.5, -1.0, np.nan])
-def test_ratio_below_one(ratio):
-    with pytest.raises(ValueError, match=f"ratio={ratio} must be at least 1"):
+@pytest.mark.parametrize("ratio", [0.5, -1.0, np.nan, np.inf])
+def test_ratio_that_is_none(ratio):
+    with pytest.raises(ValueError, match=f"ratio={ratio} must be at least 1 and finite"):
         gf.nets.dominated(1.0, ratio)
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+def test_norm_that_is_none(value):
+    net = mlp([2, 3, 1])
+    with pytest.raises(ValueError, match=f"value={value} must be a norm, finite and 0 or"):
+        gf.nets.scaled_to_norm(net, value)
+    assert gf.nets.norm(gf.nets.scaled_to_norm(net, 0.0)) == 0
 
 
 def test_gradient_norms_against_the_jacobian():
