@@ -59,6 +59,9 @@ def concatenate(trajectories: Sequence[Trajectory]) -> Trajectory:
     certificate is that of the last part, which speaks of the whole. A save with which a
     part begins where the one before has its last is left out.
 
+    Args:
+        trajectories: the parts, one or more, the earliest first.
+
     Raises:
         TypeError: unless all are trajectories.
         ValueError: on batches, on parts that do not go on from each other or were asked

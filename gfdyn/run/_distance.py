@@ -26,12 +26,22 @@ class Distance(eqx.Module):
 def distance(a: Trajectory, b: Trajectory) -> Distance:
     """The gap between two trajectories at the save times of the first, in its clock.
 
-    Between its saves, `b` is interpolated linearly; save it at the times of `a` (or
-    densely) where that matters.
+    Args:
+        a: the first, whose saves are compared where b covers their times.
+        b: the second, of a flow of the same kind and clock, and of such a net. Between its
+            saves it is interpolated linearly; save it at the times of a (or densely) where
+            that matters.
 
     Raises:
-        ValueError: if the clocks or the nets differ, or no time is covered by both.
+        ValueError: if the clocks or the nets differ, or no time is covered by both; on
+            batches, whose lanes have times of their own.
     """
+    for name, traj in (("a", a), ("b", b)):
+        if traj.batch_shape:
+            raise ValueError(
+                f"{name} is a batch of shape {traj.batch_shape}; compare its lanes one by "
+                f"one, {name}.lane(0)."
+            )
     if (a.flow.clock_name, type(a.flow)) != (b.flow.clock_name, type(b.flow)):
         raise ValueError(
             f"a runs in the clock {a.flow.clock_name} of a {type(a.flow).__name__}, b in "

@@ -15,7 +15,7 @@ from ._descent_state import DescentState
 from ._files import read_file
 from ._kink_log import Kinks
 from ._results import RESULTS, is_ok, name_of
-from ._schema import Axes, check_own_fields, refuse, without_axes
+from ._schema import Axes, check_own_fields, layout, refuse, without_axes
 from ._trajectory import Trajectory
 
 
@@ -51,6 +51,9 @@ def load(path: str | os.PathLike) -> Trajectory:
     Its checksum must be right, each field of the kind, shape, dtype and range that a
     trajectory has, and the risk that it ended with that of its last net. Numbers that
     someone has replaced by others as possible, with a new checksum, are not told apart.
+
+    Args:
+        path: the file, of any name.
 
     Warns:
         UserWarning: on a file of before there were checksums.
@@ -92,8 +95,8 @@ def _check_shapes(traj: Trajectory, batch: Axes, rows: Axes) -> None:
         for leaf in jax.tree.leaves(record):
             if leaf.shape[: len(rows)] != rows:
                 refuse(f"records.{name}", leaf, f"a first axis of {rows[-1]} saves")
-    at_saves = _layout(without_axes(traj.positions, rows))
-    if at_saves != _layout(without_axes(traj.final_position, batch)):
+    at_saves = layout(without_axes(traj.positions, rows))
+    if at_saves != layout(without_axes(traj.final_position, batch)):
         expected = f"{rows[-1]} of what final_position is"
         refuse("positions", traj.positions, expected)
     _check_dtypes(traj)
@@ -120,12 +123,6 @@ def _check_dtypes(traj: Trajectory) -> None:
             leaves = filter(eqx.is_array, jax.tree.leaves(value))
             if any(leaf.dtype != expected for leaf in leaves):
                 refuse(name, value, f"the dtype {expected} of {like}")
-
-
-def _layout(tree: Any) -> Any:
-    """The structure of a tree, and the shapes and dtypes of its arrays."""
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
 
 
 def _check_ranges(traj: Trajectory) -> None:
@@ -238,7 +235,7 @@ def _check_flow(traj: Trajectory, batch: Axes) -> None:
         flow.check(net)
         return flow.start(net)
 
-    if _layout(eqx.filter_eval_shape(begun, flow, final)) != _layout(final):
+    if layout(eqx.filter_eval_shape(begun, flow, final)) != layout(final):
         expected = f"a position of the {type(traj.flow).__name__}"
         refuse("final_position", traj.final_position, expected)
     at_end = _at_end
@@ -263,7 +260,7 @@ def _check_layout(
         ("ledger", state.ledger, ledger),
         (named, state.state.position if of_solve else state.net, position),
     ):
-        if _layout(without_axes(found, batch)) != _layout(expected):
+        if layout(without_axes(found, batch)) != layout(expected):
             shown = eqx.tree_pformat(expected, width=10**6)
             refuse(f"checkpoint.{name}", found, f"one of the flow's, {shown:.80},")
 

@@ -61,6 +61,12 @@ def without_axes(tree: Any, axes: Axes) -> Any:
     return jax.tree.map(one, tree)
 
 
+def layout(tree: Any) -> Any:
+    """The structure of a tree, and the shapes and dtypes of its arrays."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
+
+
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)

@@ -66,6 +66,15 @@ def test_wrong_lanes(batch, index):
         batch.lane(*index)
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_gaps_are_of_lanes(batch, name):
+    lanes = {"a": batch.lane(0), "b": batch.lane(0)}
+    message = rf"{name} is a batch of shape \(3,\); .* one by one, {name}\.lane\(0\)"
+    with pytest.raises(ValueError, match=message):
+        gf.distance(**lanes | {name: batch})
+    assert not np.any(gf.distance(**lanes).total)
+
+
 def test_datasets_of_batches(batch):
     dataset = batch.to_xarray()
     assert dataset["risk"].dims == ("lane", "save")
