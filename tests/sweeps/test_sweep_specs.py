@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import tomllib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +82,33 @@ def test_short_forms():
     assert spec.axes["net.width"] == (4, 6, 8)
     assert spec.axes["net.seed"] == (0, 1)
     assert len(spec) == 5 * 3 * 2
+
+
+WRONG_AXES: dict[str, tuple[Any, ...]] = {
+    "first=0.0 must be positive and finite": (S.log, 0.0, 1.0, 3),
+    "last=-1.0 must be positive and finite": (S.log, 1.0, -1.0, 3),
+    "last=inf must be positive and finite": (S.log, 1.0, np.inf, 3),
+    "num=0 must be 1 or more": (S.log, 1.0, 0.1, 0),
+    "first=nan must be finite": (S.linear, np.nan, 1.0, 3),
+    "last=inf must be finite": (S.linear, 0.0, np.inf, 3),
+    "num=-1 must be 1 or more": (S.linear, 0.0, 1.0, -1),
+    "num=2.5 is no whole number": (S.linear, 0.0, 1.0, 2.5),
+    "num=-3 must be 1 or more": (S.seeds, -3),
+    "num=True is no whole number": (S.seeds, True),
+    "first='a' is no number": (S.linear, "a", 1.0, 3),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_AXES)
+def test_axes_of_wrong_numbers(message, unhooked):
+    make, *numbers = WRONG_AXES[message]
+    with pytest.raises((TypeError, ValueError), match=message):
+        make(*numbers)
+
+
+def test_an_axis_of_one_value():
+    assert S.log(10.0, 0.1, 1) == S.linear(10.0, 0.1, 1) == (10.0,)
+    assert S.seeds(1) == (0,)
 
 
 def test_points_cross_axes_and_zip_groups():
@@ -175,6 +203,7 @@ BAD = {
     "axes.net.depth = {log = [1, 2]}": "axes.net.depth={'log': [1, 2]} lacks num.",
     "axes.net.depth = {log = [1], num = 2}": "axes.net.depth.log=[1.0] must be [first, la",
     "axes.net.depth = {log = [0, 2], num = 2}": "axes.net.depth.log=[0.0, 2.0] must be pos",
+    "axes.net.depth = {linear = [1, inf], num = 2}": "axes.net.depth.linear=[1.0, inf] mus",
     "axes.net.depth = {linear = [1, 2], nmu = 2}": "axes.net.depth.nmu is unknown; did you",
     "axes.net.seed = {seeds = 0}": "axes.net.seed.seeds=0 must be 1 or more.",
     'zip = [["net.depth"]]': "zip=['net.depth'] must name two axes or more.",

@@ -63,6 +63,9 @@ class Status:
 def status(out: str | os.PathLike) -> Status:
     """How far the sweep in a folder is.
 
+    Args:
+        out: the folder of the sweep.
+
     Raises:
         FileNotFoundError: if there is no sweep.
     """
@@ -78,6 +81,9 @@ def outcomes(out: str | os.PathLike) -> "xr.Dataset":
     """How the points of a sweep ended: results, reasons, risks, counts and certificates,
     over all axes; `missing` where a point is not done, `error` where it failed.
 
+    Args:
+        out: the folder of the sweep.
+
     Raises:
         FileNotFoundError: if there is no sweep.
     """
@@ -91,6 +97,9 @@ def collect(out: str | os.PathLike) -> "xr.Dataset | xr.DataTree":
     Trajectories are of different lengths: rows beyond their ends are NaN. Where records
     differ in shape, as stable ranks do over depths, it is a tree with a node for each
     shape, such as `tree["depth=3"]`; there the axis `depth` has length 1.
+
+    Args:
+        out: the folder of the sweep.
 
     Raises:
         FileNotFoundError: if there is no sweep.

@@ -8,33 +8,65 @@ from typing import Any
 
 import numpy as np
 
+from ..._numbers import check_count, check_number, is_positive
 from ._fields import as_kind, check_names, require, suggestion, type_hints
 
 
 Values = tuple[Any, ...]
 _NO_AXES = ("path", "teacher")
+_NUM = "must be 1 or more, such as 5: how many values."
 # What an axis may be written as, besides a list.
 _FORMS = {"log": ("log", "num"), "linear": ("linear", "num"), "seeds": ("seeds",)}
 
 
 def log(first: float, last: float, num: int) -> tuple[float, ...]:
-    """`num` values from the first to the last, in equal ratios.
+    """Values from the first to the last, in equal ratios.
 
-    >>> log(1e2, 1e-2, num=3)
-    (100.0, 1.0, 0.01)
+    Args:
+        first, last: the two ends, positive and finite.
+        num: how many values, 1 or more; 1 is the first alone.
+
+    Raises:
+        TypeError, ValueError: on ends that are not, or another number of values.
+
+    Example:
+        >>> log(1e2, 1e-2, num=3)
+        (100.0, 1.0, 0.01)
     """
+    for name, end in (("first", first), ("last", last)):
+        check_number(name, end, is_positive, "must be positive and finite, such as 1e-6.")
+    check_count("num", num, 1, _NUM)
     inner = np.linspace(math.log10(first), math.log10(last), num)[1:-1]
     return _between(first, [10.0 ** float(exponent) for exponent in inner], last, num)
 
 
 def linear(first: float, last: float, num: int) -> tuple[float, ...]:
-    """`num` values from the first to the last, at equal distances."""
+    """Values from the first to the last, at equal distances.
+
+    Args:
+        first, last: the two ends, finite.
+        num: how many values, 1 or more; 1 is the first alone.
+
+    Raises:
+        TypeError, ValueError: on ends that are not, or another number of values.
+    """
+    for name, end in (("first", first), ("last", last)):
+        check_number(name, end, math.isfinite, "must be finite, such as 0.5.")
+    check_count("num", num, 1, _NUM)
     inner = np.linspace(first, last, num)[1:-1]
     return _between(first, [float(value) for value in inner], last, num)
 
 
 def seeds(num: int) -> tuple[int, ...]:
-    """Repetitions: the seeds 0, …, num − 1."""
+    """Repetitions: the seeds 0, …, num − 1.
+
+    Args:
+        num: how many, 1 or more.
+
+    Raises:
+        TypeError, ValueError: on another number.
+    """
+    check_count("num", num, 1, _NUM)
     return tuple(range(num))
 
 
@@ -71,9 +103,11 @@ def expand(name: str, written: Any) -> Sequence[Any]:
         return seeds(count)
     ends = as_kind(tuple[float, ...], written[form], f"{axis}.{form}")
     require(len(ends) == 2, f"{axis}.{form}", list(ends), "must be [first, last].")
+    finite = max(map(abs, ends)) < math.inf
     if form == "log":
-        positive = min(ends) > 0 and max(ends) < math.inf
+        positive = min(ends) > 0 and finite
         require(positive, f"{axis}.log", list(ends), "must be positive and finite.")
+    require(finite, f"{axis}.{form}", list(ends), "must be finite.")
     return {"log": log, "linear": linear}[form](ends[0], ends[1], count)
 
 

@@ -38,6 +38,9 @@ _SECTIONS = {
 def read_spec(path: str | os.PathLike) -> Spec:
     """The spec in a TOML or JSON file.
 
+    Args:
+        path: the file; JSON if its name ends in .json.
+
     Raises:
         FileNotFoundError: if there is none.
         ValueError: if it is no TOML or JSON, and as `Spec` does.
@@ -54,7 +57,11 @@ def read_spec(path: str | os.PathLike) -> Spec:
 
 
 def parse_spec(text: str, is_json: bool = False) -> Spec:
-    """The spec that a text in TOML, or in JSON, describes.
+    """The spec that a text describes.
+
+    Args:
+        text: what a file of it holds.
+        is_json: whether that is JSON, rather than TOML.
 
     Raises:
         ValueError: if it is none.
@@ -63,13 +70,23 @@ def parse_spec(text: str, is_json: bool = False) -> Spec:
 
 
 def write_spec(spec: Spec, path: str | os.PathLike) -> None:
-    """Write it to a TOML file, or to a JSON file if the name ends in .json."""
+    """Write a spec to a file.
+
+    Args:
+        spec: what is written.
+        path: the file, replaced if it is there; JSON if its name ends in .json, else TOML.
+    """
     text = format_spec(spec, Path(path).suffix == ".json")
     replace_atomically(path, lambda temporary: temporary.write_text(text, "utf-8"))
 
 
 def format_spec(spec: Spec, as_json: bool = False) -> str:
-    """The spec as TOML, or as JSON."""
+    """The text that describes a spec.
+
+    Args:
+        spec: what is described.
+        as_json: in JSON, rather than in TOML.
+    """
     table = as_table(spec)
     if as_json:
         return json.dumps(_strict(table), indent=2, allow_nan=False) + "\n"
