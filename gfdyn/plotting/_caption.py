@@ -14,8 +14,11 @@ from ..run import Trajectory, is_ok, lane, name_of
 def caption(traj: Trajectory) -> str:
     """The flow and its clock, net, data, initial norm, end, steps and certificate.
 
-    Of a batch the flow, net and data are those of its first lane. A trajectory does not
-    hold its solver: that is for you to add.
+    A trajectory does not hold its solver: that is for you to add.
+
+    Args:
+        traj: what `gf.solve`, `gf.descend` or `gf.load` gave; of a batch the flow, net and
+            data are those of its first lane.
     """
     parts = lanes(traj)
     first = parts[0]

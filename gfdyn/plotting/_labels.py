@@ -21,6 +21,10 @@ def label_ends(ax: Axes, fontsize: float = 7.0) -> list[Text]:
 
     They are placed for the limits and the size of the axes as they are. Called again, as
     after `figure.draw_without_rendering()` has made the layout, it places them anew.
+
+    Args:
+        ax: the axes that the lines are in.
+        fontsize: of the labels, in points.
     """
     for text in [text for text in ax.texts if text.get_gid() == _LABEL]:
         text.remove()

@@ -68,9 +68,12 @@ def style() -> Iterator[None]:
 
 
 def shades(number: int) -> list[tuple[float, float, float, float]]:
-    """Colours of so many things that have an order, from dark to light.
+    """Colours of things that have an order, from dark to light.
 
     They are those of viridis but for its lightest fifth, which is lost on white.
+
+    Args:
+        number: how many.
     """
     from matplotlib import colormaps
 

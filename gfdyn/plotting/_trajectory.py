@@ -16,7 +16,12 @@ _MOST_SHADES = 10
 
 
 def loss(ax: Axes, dataset: Dataset) -> None:
-    """The risk over the clock of the flow. Needs the record `risk`."""
+    """The risk over the clock of the flow.
+
+    Args:
+        ax: where it is drawn.
+        dataset: of `traj.to_xarray()`, with the record `risk`.
+    """
     clock = clock_of(dataset)
     ax.plot(dataset[clock], _record(dataset, "risk"), color=PALETTE[0])
     ax.set(xlabel=symbol(clock), ylabel="risk", title="Loss")
@@ -26,7 +31,9 @@ def loss(ax: Axes, dataset: Dataset) -> None:
 def log_risk(ax: Axes, dataset: Dataset) -> None:
     """The log of the risk over the clock, where the risk itself underflows.
 
-    Needs the record `log_risk`.
+    Args:
+        ax: where it is drawn.
+        dataset: of `traj.to_xarray()`, with the record `log_risk`.
     """
     clock = clock_of(dataset)
     ax.plot(dataset[clock], _record(dataset, "log_risk"), color=PALETTE[0])
@@ -36,13 +43,17 @@ def log_risk(ax: Axes, dataset: Dataset) -> None:
 def radius(ax: Axes, dataset: Dataset) -> None:
     """log r over the clock, straight where the norm grows exponentially.
 
+    Args:
+        ax: where it is drawn.
+        dataset: of `traj.to_xarray()`, of an EscapeFlow.
+
     Raises:
-        ValueError: unless the dataset is of an EscapeFlow.
+        ValueError: if it is of another flow.
     """
     if "log_radius" not in dataset:
         raise ValueError(
-            "the dataset has no log_radius: it is of no EscapeFlow; integrate one, or pass "
-            "record={'layer_norms': gf.diagnostics.layer_norms} to gf.solve."
+            "the dataset has no log_radius: it is of no EscapeFlow; integrate one, or draw "
+            "the norm of what was integrated by gf.plot(traj)."
         )
     clock = clock_of(dataset)
     ax.plot(dataset[clock], dataset["log_radius"], color=PALETTE[1])
@@ -52,7 +63,10 @@ def radius(ax: Axes, dataset: Dataset) -> None:
 def singular_values(ax: Axes, dataset: Dataset, layer: int) -> None:
     """The largest singular values of W_l of θ over the clock.
 
-    Needs the record `singular_values`. `layer` counts from 1, as the papers do.
+    Args:
+        ax: where it is drawn.
+        dataset: of `traj.to_xarray()`, with the record `singular_values`.
+        layer: l, from 1 to L, as the papers count.
     """
     clock = clock_of(dataset)
     values = np.asarray(_record(dataset, "singular_values"))
@@ -71,7 +85,12 @@ def singular_values(ax: Axes, dataset: Dataset, layer: int) -> None:
 
 
 def escape_speed(ax: Axes, dataset: Dataset) -> None:
-    """The escape speed s(ρ) over the clock. Needs the record `escape_speed`."""
+    """The escape speed s(ρ) over the clock.
+
+    Args:
+        ax: where it is drawn.
+        dataset: of `traj.to_xarray()`, with the record `escape_speed`.
+    """
     clock = clock_of(dataset)
     ax.plot(dataset[clock], _record(dataset, "escape_speed"), color=PALETTE[2])
     ax.set(xlabel=symbol(clock), ylabel=r"$s(\rho)$", title="Escape speed")
@@ -80,7 +99,10 @@ def escape_speed(ax: Axes, dataset: Dataset) -> None:
 def balance_drift(ax: Axes, dataset: Dataset) -> None:
     """The drift of the neurons' balance, over the largest ‖θ‖² of all saves.
 
-    Needs the records `neuron_balance` and `layer_norms`.
+    Args:
+        ax: where it is drawn.
+        dataset: of `traj.to_xarray()`, with the records `neuron_balance` and
+            `layer_norms`.
     """
     clock = clock_of(dataset)
     _record(dataset, "layer_norms")
@@ -101,7 +123,12 @@ def balance_drift(ax: Axes, dataset: Dataset) -> None:
 
 
 def stable_rank(ax: Axes, dataset: Dataset) -> None:
-    """The stable rank of each W_l over the clock. Needs the record `stable_rank`."""
+    """The stable rank of each W_l over the clock.
+
+    Args:
+        ax: where it is drawn.
+        dataset: of `traj.to_xarray()`, with the record `stable_rank`.
+    """
     clock = clock_of(dataset)
     layers = np.asarray(_record(dataset, "stable_rank")).T
     colours = _shades(len(layers))
@@ -116,7 +143,10 @@ def stable_rank(ax: Axes, dataset: Dataset) -> None:
 def episodes(ax: Axes, dataset: Dataset, found: Any) -> None:
     """The loss with its plateaus shaded, over the clock of the flow.
 
-    Needs the record `risk`; `found` is what `gf.escape.episodes` found in the trajectory.
+    Args:
+        ax: where it is drawn.
+        dataset: of `traj.to_xarray()`, with the record `risk`.
+        found: what `gf.escape.episodes` found in the trajectory.
     """
     loss(ax, dataset)
     plateaus = found.plateaus
@@ -138,7 +168,11 @@ def episodes(ax: Axes, dataset: Dataset, found: Any) -> None:
 def zoom_on_change(ax: Axes, dataset: Dataset, margin: float = 0.15) -> None:
     """Limit the time axis to where the risk changes: a long wait has no shape.
 
-    From where the first 0.1 % of the fall has happened back by `margin` of what follows.
+    Args:
+        ax: whose axis it is.
+        dataset: of `traj.to_xarray()`, with the record `risk`.
+        margin: how much of the wait to keep before the first 0.1 % of the fall has
+            happened, as a part of the time from there to the end.
     """
     if window := change_window(dataset, margin):
         ax.set_xlim(*window)

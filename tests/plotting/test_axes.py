@@ -74,7 +74,10 @@ def test_log_risk_and_radius(ax):
 
 
 def test_radius_needs_an_escape_flow(ax):
-    with pytest.raises(ValueError, match="no log_radius: it is of no EscapeFlow"):
+    message = (
+        r"no log_radius: it is of no EscapeFlow; integrate one, or .* gf\.plot\(traj\)"
+    )
+    with pytest.raises(ValueError, match=message):
         plotting.radius(ax, dataset().drop_vars("log_radius"))
 
 
