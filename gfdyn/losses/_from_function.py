@@ -91,6 +91,9 @@ def from_function(
         log_cost: log of it, computed so that it is right where the cost underflows; for
             `clock="loss"` and `"arc"`.
 
+    Raises:
+        TypeError: if the cost, or its log, is not callable.
+
     Example:
         >>> import jax.numpy as jnp
         >>> def log_cosh(outputs, targets):
@@ -108,9 +111,6 @@ def from_function(
         >>> loss.targets(jnp.ones((1, 1)))          # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ValueError: the loss hinge has a kink near ...
-
-    Raises:
-        TypeError: if the cost, or its log, is not callable.
     """
     for label, function in (("cost", cost), ("log_cost", log_cost)):
         if function is not None and not callable(function):
