@@ -64,6 +64,11 @@ def is_not_negative(number: float) -> bool:
     return 0 <= number < math.inf
 
 
+def is_threshold(number: float) -> bool:
+    """Whether it is 0 or positive; infinite where all is to be below it."""
+    return number >= 0
+
+
 def is_fraction(number: float) -> bool:
     """Whether it is 0 or more, and less than 1."""
     return 0 <= number < 1

@@ -45,12 +45,12 @@ def minimum_norm_subgradient(
     |z| \le \text{tolerance} \, \|w\| \, \|\partial z/\partial\theta\|.$$
 
     J_λ is the derivative of the outputs under these gates, w the unit's weights, ∂z/∂θ is
-    taken with all gates open: the kink is at most tolerance · ‖w‖ away. Other gates follow
-    the sign of z. Kinks that coincide wherever θ is have one gate: those of samples that
-    are positive multiples of each other, and in the first hidden layer those of antipodal
-    ones, as λ and 1 + slope − λ. So have, in an `MLP`, samples that pass a layer through
-    one and the same ReLU alone, in the layers above. Where no unit below lets a sample
-    through, z is 0 and not at a kink: the gate is off.
+    taken with all gates open. Other gates follow the sign of z. Kinks that coincide
+    wherever θ is have one gate: those of samples that are positive multiples of each other,
+    and in the first hidden layer those of antipodal ones, as λ and 1 + slope − λ. So have,
+    in an `MLP`, samples that pass a layer through one and the same ReLU alone, in the
+    layers above. Where no unit below lets a sample through, z is 0 and not at a kink: the
+    gate is off.
 
     With one hidden layer the problem is convex. The result is the least element of the
     Clarke subdifferential, at almost all times minus the velocity of gradient flow (Ji &
@@ -64,6 +64,10 @@ def minimum_norm_subgradient(
     convex hull contains the subdifferential, and the result is a local minimum.
 
     Where gates make no difference they are some that do as well. Not to be differentiated.
+
+    Args:
+        tolerance: how far away a kink may be at which the net stands, relative to ‖w‖; in
+            [0, 1), with 0 for z = 0 only.
 
     Raises:
         TypeError: if `net` is no gfdyn network.
@@ -106,6 +110,9 @@ def subgradient_norm(problem: Problem, net: AbstractNet, tolerance: float = 1e-6
     """‖∂R(θ)‖, the norm of the `minimum_norm_subgradient`: 0 where gradient flow rests.
 
     `gradient_norm` takes σ'(0) = slope instead, and is not small at a limit on a kink.
+
+    Args:
+        tolerance: see `minimum_norm_subgradient`.
 
     Raises:
         TypeError: if `net` is no gfdyn network.

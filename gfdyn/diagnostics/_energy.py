@@ -7,6 +7,7 @@ import jax.flatten_util
 from jaxtyping import Array, Float
 
 from .._lanczos import extremal_eigenvalues, largest_eigenvalues
+from .._numbers import check_count
 from .._types import Scalar
 from ..nets import AbstractNet, norm
 from ..problem import Problem
@@ -28,11 +29,20 @@ def gradient_norm(problem: Problem, net: AbstractNet) -> Scalar:
 
 
 def sharpness(problem: Problem, net: AbstractNet, iterations: int = 40) -> Scalar:
-    """The largest eigenvalue of the Hessian of R, by Lanczos with this many products.
+    """The largest eigenvalue of the Hessian of R, by Lanczos.
 
     The Hessian is that of the activation pattern at hand: kinks have none. Matrix-free:
     each product is one forward-over-reverse pass.
+
+    Args:
+        iterations: how many products with the Hessian, 1 or more. Exact from the number of
+            parameters on; fewer approach the eigenvalue from below.
+
+    Raises:
+        TypeError, ValueError: unless `iterations` is an integer of at least 1.
     """
+    remedy = "must be 1 or more products with the Hessian, such as 40."
+    check_count("iterations", iterations, 1, remedy)
     return extremal_eigenvalues(*_hessian(problem, net), iterations)[1]
 
 
@@ -41,8 +51,12 @@ def hessian_eigenvalues(
 ) -> Float[Array, " count"]:
     """The largest eigenvalues of the Hessian of R, from the largest on, as `sharpness`.
 
+    Args:
+        count: how many, 1 or more; at most the number of parameters, and `iterations`.
+        iterations: see `sharpness`.
+
     Raises:
-        ValueError: unless there are so many parameters, and as many products at least.
+        ValueError: if `count` is out of range.
     """
     product, flat = _hessian(problem, net)
     most = min(flat.size, iterations)

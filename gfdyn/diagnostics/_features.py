@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._numbers import check_number, is_threshold
 from ..nets import AbstractNet, check_mlp
 from ..problem import Problem
 
@@ -31,10 +32,16 @@ def kink_count(
     A pair is at a kink where $|z| \le \text{threshold} \cdot \|w\| \|a\|$, with w the
     neuron's weights and a the activations that enter; a dead input (a = 0) is not at one.
 
+    Args:
+        threshold: the largest |cos ∠(w, a)| at a kink, 0 or more; 0 for z = 0 only.
+
     Raises:
-        TypeError: if the net is no `gf.nets.MLP`.
+        TypeError, ValueError: if the net is no `gf.nets.MLP`, or unless the threshold is a
+            number of at least 0.
     """
     check_mlp(net)
+    remedy = "must be 0 or more, such as 1e-6: how near to a kink is at it."
+    check_number("threshold", threshold, is_threshold, remedy)
     x, counts = problem.data.x, []
     entering = x
     for w, sigma in zip(net.weights[:-1], net.activations, strict=True):

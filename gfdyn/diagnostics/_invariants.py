@@ -1,8 +1,6 @@
-r"""What gradient flow conserves, at what rate the rest moves, and which units act alike.
+"""What gradient flow conserves, at what rate the rest moves, and which units act alike.
 
-`gates=` are the values by which each pre-activation is multiplied, (N, n_l) for each hidden
-layer: those of `traj.kinks.gates` at a save, where neurons slide; by default the
-activations' own. The velocity is minus the gradient under these gates.
+Where gates are given, the velocity is minus the gradient under these gates.
 """
 
 from collections.abc import Collection
@@ -12,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._numbers import check_number, is_threshold
 from .._site_motion import at_units, equal_columns, motion
 from .._trained_edges import trained_numbers
 from .._types import Gates
@@ -39,7 +38,13 @@ def invariants(net: AbstractNet) -> tuple[Invariant, ...]:
 def invariant_rates(
     problem: Problem, net: AbstractNet, gates: Gates | None = None
 ) -> dict[str, Array]:
-    """d/dt of the value of each of `invariants` along gradient flow: 0, up to rounding."""
+    """d/dt of the value of each of `invariants` along gradient flow: 0, up to rounding.
+
+    Args:
+        gates: by which each pre-activation is multiplied, (N, n_l) for each hidden layer;
+            where neurons slide, those of `traj.kinks.gates` at a save. The activations' own
+            if None.
+    """
     velocity = motion(problem, net, gates).velocity
     return jax.jvp(_values, (net,), (velocity,))[1]
 
@@ -55,6 +60,9 @@ def gram_drift(
     D are the gates, z pre-activations, $g = \partial R/\partial a$; i runs over samples and
     positions. Exact for every activation, and for sliding gates with their values. Le &
     Jegelka (first version, eq. 5) have 0 for all u and v.
+
+    Args:
+        gates: D, see `invariant_rates`.
     """
     here = motion(problem, net, gates)
 
@@ -104,6 +112,9 @@ def gram_velocities(
     """d/dt of the Gram matrices around each of `invariants`, along gradient flow.
 
     The difference `outgoing − incoming` is dM/dt, whatever its form.
+
+    Args:
+        gates: see `invariant_rates`.
     """
     velocity = motion(problem, net, gates).velocity
 
@@ -129,10 +140,18 @@ def signatures(
     same gates on every sample, at every position. M is conserved within classes for as
     long as they last.
 
-    A unit on a kink is alone: |z| ≤ tolerance · (the layer's largest |z|), and z not 0
-    wherever θ is near. It may slide, with a gate that no other has. (Le & Jegelka count it
-    as active, which leaves a gap in their Definition 6.)
+    A unit on a kink, where z is not 0 wherever θ is near, is alone: it may slide, with a
+    gate that no other has. (Le & Jegelka count it as active, which leaves a gap in their
+    Definition 6.)
+
+    Args:
+        tolerance: the largest |z| on a kink, relative to the layer's largest; 0 or more.
+
+    Raises:
+        TypeError, ValueError: unless the tolerance is a number of at least 0.
     """
+    remedy = "must be 0 or more, such as 1e-9: how near to a kink is on it."
+    check_number("tolerance", tolerance, is_threshold, remedy)
     x = problem.data.x
     z = net.preactivations(x)
     values = tuple(gate.value for gate in net.frozen_gates(x))
@@ -161,6 +180,9 @@ def is_layer(net: Dag, edges: Collection[tuple[int, int]]) -> bool:
     of them, and without them the graph falls apart) lets OUT of one of several inputs pass,
     for which that fails.
 
+    Args:
+        edges: some of `net.edges`, each (u, v).
+
     Raises:
         ValueError: on an edge that the graph does not have.
     """
@@ -172,6 +194,9 @@ def edge_balance(
 ) -> Float[Array, ""]:
     r"""$\sum_{e \in F} w_e^2 - \sum_{e \in F'} w_e^2$, conserved for layers F, F′ (Le &
     Jegelka, Lemma 3); a weight that edges share counts once.
+
+    Args:
+        first, second: the edges of F and F′, each a layer in the sense of `is_layer`.
 
     Raises:
         ValueError: if one of them is no layer, contains a constant, or has only some of

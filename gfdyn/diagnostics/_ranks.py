@@ -5,7 +5,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from ..nets import AbstractNet
 from ..problem import Problem
-from ._spectra import Normalisation, check_normalisation
+from ._spectra import Normalisation, check_normalisation, check_threshold
 
 
 def layer_ranks(
@@ -18,16 +18,23 @@ def layer_ranks(
     r"""$\#\{i : \sigma_i(W_l) > \text{threshold} \cdot \|W_l\|\}$, l = 1, …, L.
 
     Galanti & Poggio, §4, who leave the norm open; it is Frobenius' in their later code,
-    with 1e-3. A matrix with ‖W_l‖_F ≤ `zero_norm` counts as zero, of rank 0: decay alone
-    keeps the shape of a spectrum, so that the normalised rank of what has collapsed may be
-    full (their Fig. 1 has rank 0 there). −1 where an entry is not finite. Beside it is
-    `numerical_rank`, which knows neither of the two.
+    with 1e-3. Decay alone keeps the shape of a spectrum, so that the normalised rank of
+    what has collapsed may be full (their Fig. 1 has rank 0 there): see `zero_norm`. −1
+    where an entry is not finite. Beside it is `numerical_rank`, which knows neither of the
+    two.
+
+    Args:
+        threshold: what σ_i must exceed, relative to the norm; 0 or more.
+        normalisation: the norm: "frobenius", "spectral", or "none" for 1 in its place.
+        zero_norm: a matrix with ‖W_l‖_F up to it counts as zero, of rank 0.
 
     Raises:
-        ValueError: on an unknown normalisation.
+        TypeError, ValueError: on an unknown normalisation, or unless the threshold is a
+            number of at least 0.
     """
     del problem
     check_normalisation(normalisation)
+    check_threshold(threshold)
 
     def rank(w: Array) -> Int[Array, ""]:
         # In units of the largest entry, whose powers neither under- nor overflow.
@@ -50,13 +57,17 @@ def average_rank(
     zero_norm: ArrayLike = 0.0,
     include_head: bool = False,
 ) -> Float[Array, ""]:
-    r"""The mean of the `layer_ranks`, of the hidden layers unless `include_head`.
+    r"""The mean of the `layer_ranks`, of the hidden layers.
 
     Galanti & Poggio, §4, who average over "the trainable matrices"; their later code leaves
     out the last one. NaN where an entry is not finite.
 
+    Args:
+        threshold, normalisation, zero_norm: see `layer_ranks`.
+        include_head: whether the last matrix counts as well.
+
     Raises:
-        ValueError: on an unknown normalisation, or a net of a single matrix without its
+        TypeError, ValueError: see `layer_ranks`; on a net of a single matrix without its
             head.
     """
     ranks = layer_ranks(problem, net, threshold, normalisation, zero_norm)

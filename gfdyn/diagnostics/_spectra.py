@@ -6,6 +6,7 @@ from typing import Literal, get_args
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._numbers import check_count, check_number, is_threshold
 from .._numerics import nonzero
 from ..nets import AbstractNet
 from ..problem import Problem
@@ -22,11 +23,25 @@ def check_normalisation(normalisation: str) -> None:
         )
 
 
+def check_threshold(threshold: float) -> None:
+    """Raise unless it is a number of at least 0, or traced."""
+    remedy = "must be 0 or more, such as 1e-3: singular values above it count."
+    check_number("threshold", threshold, is_threshold, remedy)
+
+
 def singular_values(
     problem: Problem, net: AbstractNet, k: int = 10
 ) -> Float[Array, "layers k"]:
-    """The k largest singular values of each W_l, falling; 0 beyond its smaller side."""
+    """The largest singular values of each W_l, falling.
+
+    Args:
+        k: how many, 0 or more; 0 stands for those beyond the smaller side of a matrix.
+
+    Raises:
+        TypeError, ValueError: unless k is an integer of at least 0.
+    """
     del problem
+    check_count("k", k, 0, "must be 0 or more: how many singular values of each matrix.")
     return jnp.stack([_top(_spectrum(w), k) for w in net.weights])
 
 
@@ -53,14 +68,20 @@ def numerical_rank(
     threshold: float = 1e-3,
     normalisation: Normalisation = "spectral",
 ) -> Int[Array, " layers"]:
-    """The number of singular values of W_l above `threshold`, after division by nothing,
-    by the spectral norm, or by the Frobenius norm (as in Galanti & Poggio's code).
+    r"""$\#\{i : \sigma_i(W_l) > \text{threshold} \cdot \|W_l\|\}$, l = 1, …, L.
+
+    Args:
+        threshold: what σ_i must exceed, relative to the norm; 0 or more.
+        normalisation: the norm: "spectral", "frobenius" (as in Galanti & Poggio's code), or
+            "none" for 1 in its place.
 
     Raises:
-        ValueError: on an unknown normalisation.
+        TypeError, ValueError: on an unknown normalisation, or unless the threshold is a
+            number of at least 0.
     """
     del problem
     check_normalisation(normalisation)
+    check_threshold(threshold)
     size: dict[str, Callable[[Array], Array]] = {
         "none": lambda s: jnp.ones((), s.dtype),
         "spectral": lambda s: s[0],

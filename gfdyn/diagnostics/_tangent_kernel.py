@@ -40,11 +40,14 @@ def ntk(problem: Problem, net: AbstractNet) -> Kernel:
 def ntk_change(
     problem: Problem, net: AbstractNet, start: AbstractNet, probes: int | None = None
 ) -> Float[Array, ""]:
-    r"""$\|\Theta - \Theta_0\|_F / \|\Theta_0\|_F$, Θ₀ the kernel at `start`: near 0 in the
-    lazy regime, of order one in the rich one (Chizat et al., 2019).
+    r"""$\|\Theta - \Theta_0\|_F / \|\Theta_0\|_F$: near 0 in the lazy regime, of order one
+    in the rich one (Chizat et al., 2019).
 
-    Exact, from N k products; or with so many random `probes`, the same for each net, from
-    that many: both squared norms are unbiased estimates, within about √(2/probes).
+    Args:
+        start: the net of Θ₀, such as the one that training began with.
+        probes: how many random vectors, 1 or more, to estimate both squared norms from, the
+            same for each net; without bias, within about √(2/probes). None for the exact
+            value, from N k products.
 
     Raises:
         ValueError: on less than one probe.

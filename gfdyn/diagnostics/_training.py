@@ -26,6 +26,10 @@ def epoch_distance(before: AbstractNet, after: AbstractNet) -> Float[Array, ""]:
 
     Galanti & Poggio, §4.2, who leave the norm open; it is Frobenius' in their later code.
     Unlike the other diagnostics it is of two nets: those at neighbouring saves, by `vmap`.
+
+    Args:
+        before: the net of the W_l, at the start of the epoch.
+        after: that of the W_l′, at its end, with the same shapes.
     """
     pairs = zip(before.weights, after.weights, strict=True)
     return jnp.mean(jnp.stack([jnp.linalg.norm(b - a) for a, b in pairs]))

@@ -29,6 +29,10 @@ def deepen(problem: Problem, net: MLP, k: int) -> MLP:
     net has ≤; here it is scaled up to equality, which lowers L₀ where it is negative.
     Columns there are rows of the data here.
 
+    Args:
+        net: of depth L ≥ 2, at any scale.
+        k: how many layers to add, 0 or more.
+
     Raises:
         TypeError: if `net` is no MLP, or `k` no integer.
         ValueError: if k < 0, if there is no hidden layer (the speed may fall from L = 1 to

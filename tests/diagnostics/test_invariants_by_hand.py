@@ -104,6 +104,14 @@ def test_signatures():
     assert np.abs(drift[0, 1]) > 0.1
 
 
+@pytest.mark.parametrize("tolerance", [-1e-9, np.nan])
+def test_the_tolerance_of_signatures_is_not_negative(tolerance):
+    net = gf.nets.MLP([2, 3, 1], key=jr.key(0))
+    problem = gf.Problem(gf.data.xor(), gf.losses.squared)
+    with pytest.raises(ValueError, match=f"tolerance={tolerance} must be 0 or more, such"):
+        signatures(problem, net, tolerance)
+
+
 def test_signatures_of_dead_neurons_and_of_convolutions():
     """A sample that is dead leaves no kink; channels must agree at every position."""
     kernel = np.array([[[1.0, 2.0, -1.0]]])

@@ -78,6 +78,14 @@ def test_sharpness_of_small_nets(factor):
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("iterations", [0, -3])
+def test_sharpness_takes_a_product_at_least(iterations):
+    problem, net, *_ = build()
+    message = f"iterations={iterations} must be 1 or more products with the Hessian"
+    with pytest.raises(ValueError, match=message):
+        diagnostics.sharpness(problem, net, iterations)
+
+
 # --- Spectra ---------------------------------------------------------------------------
 
 
@@ -103,6 +111,13 @@ def test_singular_values_pad_and_cut():
         if k == 20:
             smaller = [min(w.shape) for w in weights]
             assert np.count_nonzero(actual, axis=1).tolist() == smaller
+
+
+def test_a_number_of_singular_values_is_not_negative():
+    problem, net, *_ = build()
+    assert diagnostics.singular_values(problem, net, 0).shape == (len(net.weights), 0)
+    with pytest.raises(ValueError, match="k=-1 must be 0 or more: how many singular"):
+        diagnostics.singular_values(problem, net, -1)
 
 
 def test_ranks_of_known_spectra():
@@ -145,6 +160,27 @@ def test_numerical_rank(normalisation, expected):
 def test_numerical_rank_counts_from_one_thousandth_of_the_largest():
     problem, net = with_spectrum([7.0, 7.1e-3, 6.9e-3])
     assert diagnostics.numerical_rank(problem, net).tolist() == [2]
+
+
+THRESHOLDS = ["numerical_rank", "layer_ranks", "average_rank", "kink_count"]
+
+
+@pytest.mark.parametrize("name", THRESHOLDS)
+@pytest.mark.parametrize("threshold", [-1e-3, np.nan])
+def test_thresholds_are_not_negative(name, threshold):
+    problem, net, *_ = build()
+    with pytest.raises(ValueError, match=f"threshold={threshold} must be 0 or more, such"):
+        getattr(diagnostics, name)(problem, net, threshold)
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_thresholds_may_be_traced_or_infinite(name):
+    problem, net, *_ = build()
+    measure = functools.partial(getattr(diagnostics, name), problem, net)
+    for threshold in (0.0, 1e-2, np.inf):
+        traced = jax.jit(measure)(threshold)
+        np.testing.assert_array_equal(traced, measure(threshold))
 
 
 # --- Layers on data --------------------------------------------------------------------

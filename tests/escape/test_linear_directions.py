@@ -81,6 +81,9 @@ def test_linear_nets_of_two_layers_join_equal_directions():
         escape.linear_critical_point(problem, 3, [0, 1], width=1)
     with pytest.raises(ValueError, match="depth=0 must be an integer of at least 1"):
         escape.linear_optimum(problem, 0)
+    for depth in (1, 3):
+        with pytest.raises(ValueError, match="width=0 must be an integer of at least 1"):
+            escape.linear_optimum(problem, depth, 0)
 
 
 def test_integers_are_asked_for(unhooked):
@@ -150,6 +153,16 @@ def test_spectrum_of_a_non_square_map():
         escape.linear_hessian_spectrum(problem, 1)
     with pytest.raises(ValueError, match=r"subset=\[2\] must be different integers in 0"):
         escape.linear_hessian_spectrum(problem, 3, 2)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_no_spectrum_where_nothing_escapes(depth):
+    """A is diag(2, 1, 0): the third direction is none."""
+    problem = problem_of(np.eye(3), np.diag([2.0, 1.0, 0.0]))
+    assert escape.linear_hessian_spectrum(problem, depth, 1).size > 0
+    message = "along index=2, 0 up to rounding: nothing escapes there; take an index whose"
+    with pytest.raises(ValueError, match=message):
+        escape.linear_hessian_spectrum(problem, depth, 2)
 
 
 def test_sphere_hessian_of_a_relu_net():

@@ -59,6 +59,7 @@ ROOMS = (
 BEHIND_DIAGNOSTICS = {
     "_by_layer",
     "_lanczos",
+    "_numbers",
     "_numerics",
     "_site_motion",
     "_trained_edges",

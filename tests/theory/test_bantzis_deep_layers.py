@@ -84,6 +84,20 @@ def test_wrong_speed_is_named():
     problem, net = all_active(2)
     with pytest.raises(ValueError, match=r"optimal_speed=-0.5 must be positive: s\* ="):
         bantzis.rank_one_layers(problem, net, -0.5)
+    u, v = np.ones(4), np.ones(len(problem.data.x))
+    for speed in (-0.5, 0.0, np.nan):
+        with pytest.raises(ValueError, match=f"optimal_speed={speed} must be positive"):
+            bantzis.near_rank_one_speed(problem, speed, u, v)
+
+
+def test_the_tolerance_of_a_speed_is_not_negative():
+    """An infinite one takes any speed for the optimal one."""
+    problem, net = all_active(2)
+    for tolerance in (-1e-6, np.nan):
+        with pytest.raises(ValueError, match=f"tolerance={tolerance} must be 0 or more"):
+            bantzis.rank_one_layers(problem, net, 0.5, tolerance=tolerance)
+    found = rank_one_layers(problem, net, 1e3, tolerance=np.inf)
+    assert bool(jnp.all(found.assumptions["optimal"]))
 
 
 def test_nets_of_other_kinds_are_named(unhooked):
@@ -155,6 +169,10 @@ def test_inputs_of_rank_nearly_one(epsilon):
     assert float(between.lhs) == pytest.approx(abs(speed - best), rel=1e-8)
     assert float(between.rhs) == pytest.approx(loss, rel=1e-10)
     assert between.verdict == "HOLDS"
+    # Nor is a speed that is not s* seen, if it is closer than the bound.
+    for part, verdict in (0.9, "HOLDS"), (1.1, "VIOLATED"):
+        other = near_rank_one_speed(problem, best + part * loss, u, v)
+        assert other.verdict == verdict
     gain = near_rank_one_gain(problem, net, 0, u, v)
     assert gain.lhs[0] == pytest.approx(1 - 2 * loss / best, rel=1e-12)
     assert gain.verdict == "HOLDS"

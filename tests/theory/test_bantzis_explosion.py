@@ -1,6 +1,7 @@
 """Bantzis, Simon & Jacot, Proposition 2.2; balance, outputs, depth, speed."""
 
 import math
+import re
 
 import equinox as eqx
 import jax
@@ -97,6 +98,23 @@ def test_balance_law():
     shallow = gf.nets.MLP([4, 1], key=jax.random.key(0))
     with pytest.raises(ValueError, match="no hidden layer"):
         bantzis.balance_law(problem, shallow, shallow)
+
+
+@pytest.mark.parametrize("widths", [(4, 2, 4, 1), (4, 6, 1), (4, 1, 1)])
+def test_balance_is_of_nets_of_the_same_widths(widths):
+    """As many neurons, of other layers; or one, which would stand for all."""
+    problem, net = all_active(3)
+    other = gf.nets.MLP(widths, key=jax.random.key(0))
+    message = f"initial has widths {widths}, and net (4, 3, 3, 1); give the net"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        bantzis.balance_law(problem, net, other)
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, np.nan])
+def test_the_tolerance_of_balance_is_not_negative(tolerance):
+    problem, net = all_active(2)
+    with pytest.raises(ValueError, match=f"tolerance={tolerance} must be 0 or more"):
+        bantzis.balance_law(problem, net, net, tolerance)
 
 
 def test_escape_directions_are_balanced(monkeypatch):

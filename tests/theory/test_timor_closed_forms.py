@@ -170,6 +170,12 @@ def test_overlapping_limit():
     np.testing.assert_allclose(np.sum(singular**2) / singular[0] ** 2, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("rho", [-0.1, np.nan])
+def test_a_neuron_that_sees_both_points_has_no_negative_ratio(rho):
+    with pytest.raises(ValueError, match=f"rho={rho} must be 0 or more: w·x_1 over w·x_2"):
+        timor.overlapping_limit(rho)
+
+
 def test_ranks_of_two_rows():
     rng = np.random.default_rng(0)
     for angle in (1e-9, 0.3, 2.0, np.pi - 1e-9):

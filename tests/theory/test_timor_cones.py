@@ -73,6 +73,27 @@ def test_reachable_set_is_that_of_the_paper(point):
     np.testing.assert_array_equal(limits, got & (np.hypot(p, r) >= 0.9))
 
 
+@pytest.mark.parametrize("w, v", [(0.5, 2.0), (2.0, 0.5), (0.95, 1.1), (0.5, 0.6)])
+def test_the_limit_set_is_where_lemma_8_holds(w, v):
+    """Norms |w_i| and |v_i|, with an imbalance beyond ±1 at first: it asks nothing then."""
+    problem = problem_at(120)
+    x, y = (np.asarray(a) for a in (problem.data.x, problem.data.y))
+    net = net_of(w * x, v * y.T)
+    expected = w**2 >= 1 - abs(w**2 - v**2)
+    norms = timor.fitted_neuron_norms(problem, net).holds[:, 2]
+    assert norms.tolist() == [expected, expected]
+    for point in (0, 1):
+        p, r = timor.point_coordinates(problem, net.weights[0][point], point)
+        sets: dict[str, float] = {"phi": np.deg2rad(120), "radius": 0.1}
+        assert timor.in_limit_set(p, r, imbalance=w**2 - v**2, **sets) == expected
+
+
+@pytest.mark.parametrize("point", [-1, 2])
+def test_there_are_two_points(point):
+    with pytest.raises(ValueError, match=f"point={point} must be 0 or 1: x_1 or x_2"):
+        timor.point_coordinates(problem_at(120), jnp.ones(2), point)
+
+
 # --- Networks --------------------------------------------------------------------------
 
 
@@ -151,6 +172,13 @@ def test_cone_log():
             assert slides == (kind == "slide")
             kinds.append(kind)
     assert {"crossing"} < set(kinds)
+
+
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_a_cone_log_has_room_for_an_event(capacity):
+    net = net_of(np.eye(2), np.eye(2))
+    with pytest.raises(ValueError, match=f"capacity={capacity} must be 1 or more events"):
+        timor.cone_log(problem_at(120), net, 1.0, capacity=capacity)
 
 
 def test_cone_log_as_text():

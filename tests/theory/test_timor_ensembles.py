@@ -230,6 +230,15 @@ def test_random_pairs():
 # --- Arguments -------------------------------------------------------------------------
 
 
+def test_random_pairs_ask_for_a_key_and_a_number(unhooked):
+    pairs: Any = partial(timor.random_pairs, w_radius=0.5, v_radius=2.0)
+    for runs in (0, -1, 2.5):
+        with pytest.raises(ValueError, match=f"runs={runs} must be an integer of at least"):
+            pairs(jax.random.key(0), runs)
+    with pytest.raises(TypeError, match="key=7 is not one random key"):
+        pairs(7, 3)
+
+
 def test_other_settings_are_refused():
     problem = problem_at(120)
     wide = gf.nets.MLP([2, 3, 2], key=jax.random.key(0))

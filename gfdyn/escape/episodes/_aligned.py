@@ -19,14 +19,18 @@ _HALVINGS = 60
 
 
 def aligned(trajectory: Trajectory, risks: ArrayLike | Sequence[float]) -> AbstractNet:
-    """The nets θ at which the risk first falls to these values, leading axis that of
-    `risks`, (M,).
+    """The nets θ at which the risk first falls to given values, leading axis M.
 
     Between saves positions follow the cubic with the velocities of the flow at either
-    end, to fourth order in the distance of the saves (second across a kink): save accepted
-    steps. Initialisations that tend to one escape direction at ever smaller scale leave
+    end, to fourth order in the distance of the saves (second across a kink).
+    Initialisations that tend to one escape direction at ever smaller scale leave
     along it at ever later times, but pass ever closer to the same nets (Bantzis et al.,
     section 2).
+
+    Args:
+        trajectory: of one run, best saved at its accepted steps.
+        risks: the values, (M,), each below the risk at the first save and no less than the
+            smallest at a save.
 
     Raises:
         ValueError: on a batch of trajectories, or if a risk is not passed.

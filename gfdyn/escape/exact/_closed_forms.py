@@ -30,6 +30,7 @@ def rank_one_optimum(problem: Problem, depth: int, width: int = 1) -> EscapeDire
     Bantzis et al., Prop. 3.3 with ε = 0. Every gate is open: the net is linear there.
 
     Args:
+        depth: L ≥ 2, the number of weight matrices.
         width: of every hidden layer; its further neurons are zero.
 
     Raises:
@@ -73,6 +74,7 @@ def orthogonal_optimum(problem: Problem, depth: int, width: int = 1) -> EscapeDi
     vanishes), so that all subsets are tried, and what comes out is exact.
 
     Args:
+        depth: L ≥ 2, the number of weight matrices.
         width: of every hidden layer; its further neurons are zero.
 
     Raises:

@@ -21,6 +21,9 @@ def rank_one_speed_at(angle: ArrayLike) -> Float[Array, "*shape"]:
     - \cos(\xi - \tfrac\pi2)| = |(\sqrt2 - 1)\cos\xi - \sin\xi|.$$
 
     The largest is √2 − 1, at cusps φ = kπ/4, which are escape directions; 0 midway.
+
+    Args:
+        angle: φ, in radians, in any shape.
     """
     angle = jnp.asarray(angle, jnp.result_type(float, angle))
     xi = jnp.mod(angle, math.pi / 4)
@@ -29,7 +32,12 @@ def rank_one_speed_at(angle: ArrayLike) -> Float[Array, "*shape"]:
 
 def circle_rank_one(angle: ArrayLike, dtype: DTypeLike | None = None) -> MLP:
     r"""$W_1 = [\cos\varphi, \sin\varphi]$, $W_2 = [1]$, $W_3 = [\pm1]$ of Example 1, with
-    the sign that has $\mathcal L_0 \le 0$; its speed is `rank_one_speed_at(angle)`."""
+    the sign that has $\mathcal L_0 \le 0$; its speed is `rank_one_speed_at(angle)`.
+
+    Args:
+        angle: φ, one number, in radians.
+        dtype: of the weights; jax's default float if None.
+    """
     dtype = jnp.zeros((), dtype).dtype
     angle = jnp.asarray(angle, dtype)
     j = np.arange(1, 9)
@@ -49,6 +57,9 @@ def circle_rank_two(dtype: DTypeLike | None = None) -> MLP:
     so that $f(x) = -\sigma(|x_1| - |x_2|)/4$. The paper prints $W_3 = (1)$, for which
     $\mathcal L_0 = +1/2$, and speaks of two matrices of rank 2. The four samples with
     $|x_1| = |x_2|$ are on the kink of layer 2: ∇L₀ = −sρ holds for gates √2/4 there.
+
+    Args:
+        dtype: of the weights; jax's default float if None.
     """
     first = 0.5 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
     second = 0.5 * np.array([[1.0, -1.0, 1.0, -1.0]])
@@ -64,6 +75,9 @@ def circle_depth_four(dtype: DTypeLike | None = None) -> MLP:
 
     so that f is a negative multiple of $\min(|x_1 + x_2|, |x_1 - x_2|)$. Slower than 1/2,
     yet it attracts many starts. Not in the paper.
+
+    Args:
+        dtype: of the weights; jax's default float if None.
     """
     corners = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0], [-1.0, 1.0]])
     second = np.array([[1.0, 1, 1, 1], [1, -1, 1, -1], [-1, 1, -1, 1]]) / math.sqrt(12)

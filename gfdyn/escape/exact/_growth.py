@@ -36,6 +36,12 @@ def log_explosion_radius(
     Bantzis et al., Prop. 2.2 and A.2, who print L s in place of s, for ‖θ‖ in place of r:
     too fast by the factor L^{L/2}, as in e^{2st} at L = 2.
 
+    Args:
+        degree: L ≥ 2, an integer: the number of weight matrices, `net.degree`.
+        speed: s > 0, that of `gf.diagnostics.escape_speed`; repeated against the others.
+        log_initial_radius: log r₀, with r₀ = ‖θ‖/√L at the start.
+        log_time: log t, with t the physical time from r₀ on.
+
     Raises:
         TypeError, ValueError: if the degree is no integer of at least 2, or the speed not
             positive.
@@ -53,6 +59,10 @@ def log_escape_time(
 
     Bantzis et al., section 2.2, who print a plus between the powers, and L s in place of s
     for ‖θ‖ in place of r: but for the sign, times too short by the factor L^{−L/2}.
+
+    Args:
+        degree, speed, log_initial_radius: see `log_explosion_radius`.
+        log_radius: log r, with r = ‖θ‖/√L at the end; infinite for the blow-up.
 
     Raises:
         TypeError, ValueError: if the degree is no integer of at least 2, or the speed not
@@ -72,6 +82,9 @@ def log_blow_up_time(degree: int, speed: ArrayLike, log_initial_radius: ArrayLik
 
     Implied by Bantzis et al., Prop. 2.2; as printed, too early by the factor L^{−L/2}.
 
+    Args:
+        degree, speed, log_initial_radius: see `log_explosion_radius`.
+
     Raises:
         TypeError, ValueError: if the degree is no integer of at least 2, or the speed not
             positive.
@@ -89,12 +102,18 @@ def explosion_radius(
 ) -> Real:
     """r = ‖θ‖/√L at a time after r₀, ∞ from the blow-up on: see `log_explosion_radius`.
 
-    >>> round(float(explosion_radius(3, speed=0.5, initial_radius=0.1, time=10.0)), 6)
-    0.2
+    Args:
+        degree, speed: see `log_explosion_radius`.
+        initial_radius: r₀ > 0, which is ‖θ‖/√L at the start.
+        time: t ≥ 0, the physical time from r₀ on.
 
     Raises:
         TypeError, ValueError: if the degree is no integer of at least 2, speed or initial
             radius not positive, or the time negative.
+
+    Example:
+        >>> round(float(explosion_radius(3, speed=0.5, initial_radius=0.1, time=10.0)), 6)
+        0.2
     """
     _check_positive(initial_radius=initial_radius)
     if is_concrete(time) and not np.all(np.asarray(time) >= 0):
@@ -108,6 +127,11 @@ def escape_time(
 ) -> Real:
     """The time from r₀ to a radius, 0 if that is smaller: see `log_escape_time`.
 
+    Args:
+        degree, speed: see `log_explosion_radius`.
+        initial_radius: r₀ > 0, which is ‖θ‖/√L at the start.
+        radius: r > 0, the same at the end.
+
     Raises:
         TypeError, ValueError: if the degree is no integer of at least 2, or speed or a
             radius not positive.
@@ -119,6 +143,10 @@ def escape_time(
 def blow_up_time(degree: int, speed: ArrayLike, initial_radius: ArrayLike) -> Real:
     """The time from r₀ to infinity, itself ∞ at L = 2: see `log_blow_up_time`.
 
+    Args:
+        degree, speed: see `log_explosion_radius`.
+        initial_radius: r₀ > 0, which is ‖θ‖/√L at the start.
+
     Raises:
         TypeError, ValueError: if the degree is no integer of at least 2, or speed or
             radius not positive.
@@ -128,10 +156,14 @@ def blow_up_time(degree: int, speed: ArrayLike, initial_radius: ArrayLike) -> Re
 
 
 def unit_sphere_time(tau: ArrayLike, degree: int) -> Real:
-    r"""The paper's clock on the unit sphere, $L^{L/2-1}\,\tau$; τ is that of `EscapeFlow`.
+    r"""The paper's clock on the unit sphere, $L^{L/2-1}\,\tau$.
 
     Its definition is ds = ‖θ‖^{L−2} dt (Bantzis et al., section 2.1, with an integral
     over s in place of t; the norm and t(s) there lack a factor L in the exponent).
+
+    Args:
+        tau: τ, the clock of `EscapeFlow`.
+        degree: L ≥ 2, an integer: the number of weight matrices, `net.degree`.
 
     Raises:
         TypeError, ValueError: if the degree is no integer of at least 2.
@@ -143,6 +175,10 @@ def unit_sphere_time(tau: ArrayLike, degree: int) -> Real:
 def tau_of_unit_sphere_time(time: ArrayLike, degree: int) -> Real:
     r"""τ of `EscapeFlow` from the clock on the unit sphere: $\tau = L^{1-L/2}\,s$.
 
+    Args:
+        time: s, as of `unit_sphere_time`.
+        degree: L ≥ 2, an integer: the number of weight matrices, `net.degree`.
+
     Raises:
         TypeError, ValueError: if the degree is no integer of at least 2.
     """
@@ -151,8 +187,12 @@ def tau_of_unit_sphere_time(time: ArrayLike, degree: int) -> Real:
 
 
 def unit_sphere_speed(speed: ArrayLike, degree: int) -> Real:
-    r"""$-\mathcal L_0(\theta/\|\theta\|) = L^{-L/2}\,s$, for s of Definition 2.1: the
-    speed that the formulas of Prop. 2.2 have when read as they are printed.
+    r"""$-\mathcal L_0(\theta/\|\theta\|) = L^{-L/2}\,s$: the speed that the formulas of
+    Prop. 2.2 have when read as they are printed.
+
+    Args:
+        speed: s of Definition 2.1, that of `gf.diagnostics.escape_speed`.
+        degree: L ≥ 2, an integer: the number of weight matrices, `net.degree`.
 
     Raises:
         TypeError, ValueError: if the degree is no integer of at least 2.

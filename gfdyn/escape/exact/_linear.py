@@ -29,17 +29,20 @@ def linear_optimum(problem: Problem, depth: int, width: int = 1) -> EscapeDirect
     For L = 1 it is the only one, W = −A/‖A‖, with s* = ‖A‖_F.
 
     Args:
-        width: of every hidden layer; its further neurons are zero.
+        depth: L ≥ 1, the number of weight matrices.
+        width: of every hidden layer, 1 or more; its further neurons are zero. For L = 1
+            there is none.
 
     Raises:
         ValueError: if `depth` or `width` is not a positive integer, or A = 0.
     """
     check_depth(depth, least=1)
+    check_width(width)
     if depth > 1:
         return linear_critical_point(problem, depth, [0], width)
     a = linear_map(problem)
     speed = jnp.linalg.norm(a)
-    _check_seen(problem, speed[None], [0])
+    _check_seen(problem, speed[None], [0], "subset=[0]")
     return EscapeDirection(MLP.from_weights([-a / speed], "identity"), speed)
 
 
@@ -56,6 +59,7 @@ def linear_critical_point(
     singular values in K must be equal, and $a_k = |K|^{-1/2}$.
 
     Args:
+        depth: L ≥ 2, the number of weight matrices.
         subset: K, numbers below min(d, k).
         width: of every hidden layer, at least |K|; None for |K|.
 
@@ -68,7 +72,7 @@ def linear_critical_point(
     index = _check_subset(subset, min(a.shape))
     check_width(len(index) if width is None else width, least=len(index))
     u, sigma, vt = jnp.linalg.svd(a, full_matrices=False)
-    _check_seen(problem, sigma, index)
+    _check_seen(problem, sigma, index, f"subset={index.tolist()}")
     used, u, vt = sigma[index], u[:, index], vt[index]
     speed = linear_speed(used, depth)
     if depth == 2:
@@ -89,7 +93,11 @@ def linear_speed(singular_values: Float[Array, " subset"], depth: int) -> Float[
     $$s_K = \Big( \sum_{k \in K} \sigma_k^{-2/(L-2)} \Big)^{-(L-2)/2}.$$
 
     One direction has $s = \sigma_k$ at every depth; $|K|$ equal ones $\sigma
-    |K|^{-(L-2)/2}$; for L = 2 they must be equal, and s = σ; for L = 1, $s = \|\sigma\|$.
+    |K|^{-(L-2)/2}$; for L = 2, s = σ; for L = 1, $s = \|\sigma\|$.
+
+    Args:
+        singular_values: σ_k of A for k in K, in any order; positive, and equal for L = 2.
+        depth: L ≥ 1, the number of weight matrices.
 
     Raises:
         ValueError: if `depth` is not a positive integer, there is no singular value, one is
@@ -118,8 +126,8 @@ def linear_speed(singular_values: Float[Array, " subset"], depth: int) -> Float[
 def linear_hessian_spectrum(
     problem: Problem, depth: int, index: int = 0, width: int = 1
 ) -> Float[Array, " tangents"]:
-    r"""The eigenvalues, rising, of `sphere_hessian` at the rank-one escape direction along
-    one singular direction k, of a linear net whose L − 1 hidden layers have n units:
+    r"""The eigenvalues, rising, of `sphere_hessian` at the rank-one escape direction of a
+    linear net along one singular direction k:
 
     | eigenvalue | multiplicity |
     |---|---|
@@ -131,9 +139,14 @@ def linear_hessian_spectrum(
     $\sigma_k - \sigma_1 < 0$ makes all but the first unstable; near that one the flow
     converges like $e^{-(\sigma_1 - \sigma_2)\tau}$.
 
+    Args:
+        depth: L ≥ 2, the number of weight matrices.
+        index: which singular direction k is, 0 for the first; σ_k must not be 0.
+        width: n, the units of each of the L − 1 hidden layers.
+
     Raises:
         ValueError: unless `depth` is at least 2, `width` at least 1 and `index` below
-            min(d, k).
+            min(d, k); if σ_k = 0, which does not show in traced data.
     """
     check_depth(depth)
     check_width(width)
@@ -141,6 +154,8 @@ def linear_hessian_spectrum(
     outputs, inputs = a.shape
     _check_subset([index], min(a.shape))
     sigma = jnp.linalg.svd(a, compute_uv=False)
+    remedy = "nothing escapes there; take an index whose singular value is not 0"
+    _check_seen(problem, sigma, [index], f"index={index}", remedy)
     speed = sigma[index]
     others = jnp.repeat(jnp.delete(sigma, index), width if depth == 2 else 1)
     size = width * (inputs + outputs) + (depth - 2) * width**2
@@ -178,7 +193,13 @@ def _check_subset(subset: Sequence[int], size: int) -> np.ndarray:
     return index
 
 
-def _check_seen(problem: Problem, sigma: Array, index: np.ndarray | list[int]) -> None:
+def _check_seen(
+    problem: Problem,
+    sigma: Array,
+    index: np.ndarray | list[int],
+    given: str,
+    remedy: str = "linear nets see nothing of the data there",
+) -> None:
     """Raise on singular values that are 0, up to the rounding of GᵀX."""
     x, g = problem.data.x, problem.cost_gradient_at_zero
     if is_concrete(sigma, x, g):
@@ -186,6 +207,6 @@ def _check_seen(problem: Problem, sigma: Array, index: np.ndarray | list[int]) -
         values = np.asarray(sigma)[index]
         if values.min() <= 10 * np.finfo(values.dtype).eps * size:
             raise ValueError(
-                f"G^T X has singular values {values} along subset={list(map(int, index))}, "
-                "0 up to rounding: linear nets see nothing of the data there."
+                f"G^T X has singular values {values} along {given}, 0 up to rounding: "
+                f"{remedy}."
             )

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._numbers import check_number, is_threshold
 from ...diagnostics import direction, escape_speed, neuron_balance
 from ...escape import clarke_residual, deepen, log_escape_time
 from ...nets import MLP, AbstractNet, check_mlp, norm
@@ -62,17 +63,30 @@ def balance_law(problem: Problem, net: MLP, initial: MLP, tolerance: float = 1e-
 
     Bantzis et al., section 5: of the full and of the localized loss, for any positively
     homogeneous activation, without weight decay. Left its value at `net`, right at
-    `initial`, where the trajectory began; (Σ n_l,), layer by layer. Equal up to the
-    `tolerance`, relative to the larger ‖θ‖².
+    `initial`; (Σ n_l,), layer by layer.
 
     The whole matrices W_{l+1}ᵀW_{l+1} − W_l W_lᵀ are conserved where Z_l > 0; the paper
     writes them with l−1 for l, but asks Z_l ≥ 0 still.
 
+    Args:
+        initial: the net that the flow started from, of the same widths.
+        tolerance: of the solve; what a value may err relative to the larger ‖θ‖². 0 or
+            more.
+
     Raises:
         TypeError, ValueError: if a net is no MLP, does not fit the problem, or has no
-            hidden layer.
+            hidden layer; if the widths differ, or unless the tolerance is at least 0.
     """
+    check_number("tolerance", tolerance, is_threshold, "must be 0 or more, such as 1e-6.")
     now, then, slack = balances(problem, net, initial, tolerance)
+    widths, others = (
+        (each.in_size, *(w.shape[0] for w in each.weights)) for each in (net, initial)
+    )
+    if others != widths:
+        raise ValueError(
+            f"initial has widths {others}, and net {widths}; give the net that the flow "
+            "started from, whose widths are the same."
+        )
     return equal(now, then, assumptions={}, slack=slack)
 
 
@@ -123,6 +137,9 @@ def deepening_never_loses(problem: Problem, net: MLP, k: int = 1) -> Check:
 
     Bantzis et al., Prop. 3.2 = A.3; so s*(L) does not fall with depth from L = 2 on. (From
     L = 1 to 2 it may.) Up to rounding, relative to ‖X‖_op ‖G‖_F.
+
+    Args:
+        k: how many layers to add, 0 or more.
 
     Raises:
         TypeError, ValueError: see `deepen`.

@@ -14,7 +14,14 @@ from ..._types import Scalar
 from ...nets import MLP, norm
 from ...problem import Problem
 from .._check import Check, at_most
-from ._quantities import hidden, is_relu, operator_norm, tails_after, unit_layers
+from ._quantities import (
+    check_optimal_speed,
+    hidden,
+    is_relu,
+    operator_norm,
+    tails_after,
+    unit_layers,
+)
 
 
 class _Split(eqx.Module):
@@ -90,12 +97,18 @@ def near_rank_one_speed(
 ) -> Check:
     r"""$|s^* - \|Gv\|\,\|u\|| \le \|G\|_F\,\epsilon$ for inputs X = v uᵀ + E, ‖E‖_F = ε.
 
-    Bantzis et al., proof of Prop. 3.3. At ε = 0, s* = ‖Gv‖‖u‖ for every L ≥ 1. Violated by
-    a speed that is not s*. Gv is Gᵀv here, (k,).
+    Bantzis et al., proof of Prop. 3.3, for v ≥ 0. At ε = 0, s* = ‖Gv‖‖u‖ for every L ≥ 1,
+    and any other speed violates it; at ε > 0 one that is further off than the bound. Gv is
+    Gᵀv here, (k,).
+
+    Args:
+        optimal_speed: s* > 0, known or the best that was found.
+        u, v: (d,) and (N,); `nonnegative` among the assumptions says whether v ≥ 0.
 
     Raises:
-        ValueError: unless u and v have shapes (d,) and (N,).
+        ValueError: unless the speed is positive, and u and v have shapes (d,) and (N,).
     """
+    check_optimal_speed(optimal_speed)
     x, g = problem.data.x, problem.cost_gradient_at_zero
     u, v = _vectors(x, u, v)
     best = norm(g.T @ v) * norm(u)
@@ -117,7 +130,13 @@ def near_rank_one_gain(
     r"""$1 - \frac{2\,\|G\|_F\,\epsilon}{\|Gv\|\,\|u\|} \le \frac{\|f(u)\|}{\|u\|} \le 1$ of
     the layers f after `layer`: on u they lose next to nothing. Two entries.
 
-    Bantzis et al., proof of Prop. 3.3; arguments and errors as in `near_rank_one_input`.
+    Bantzis et al., proof of Prop. 3.3.
+
+    Args:
+        layer, u, v: see `near_rank_one_input`.
+
+    Raises:
+        TypeError, ValueError: see `near_rank_one_input`.
     """
     split = _split(problem, net, layer, u, v)
     size = norm(split.u)

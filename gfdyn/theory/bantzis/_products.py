@@ -20,7 +20,7 @@ def product_inequality(problem: Problem, net: MLP, sharp: bool = False) -> Check
     What Prop. 3.4 = A.4 of Bantzis et al. rests on. True of every net on every problem,
     whatever its activations as long as |σ(z)| ≤ |z|. Both sides do not see the scale of θ.
 
-    `sharp=True` keeps what the paper's proof gives away:
+    The sharper claim keeps what the paper's proof gives away:
     $\sum_{l=1}^{L-1} \log \|Z_l\|_F^2 / \|Z_l^\sigma\|_{op}^2 \le
     2\log (\|X\|_{op}\,\|G\|_F\,\prod_l \|\rho_l\|_F / |\mathcal L_0(\rho)|)$, which bounds
     the nonlinearity as well and holds for any activation. (With ‖X‖_op on the right and
@@ -28,6 +28,9 @@ def product_inequality(problem: Problem, net: MLP, sharp: bool = False) -> Check
 
     Z_l is (N, n_l) here, the transpose of the paper's. Scalar sides. Where L₀(ρ) = 0 the
     right side is infinite, and the claim vacuous.
+
+    Args:
+        sharp: make the sharper claim instead.
 
     Raises:
         TypeError, ValueError: if the net is no MLP, or does not fit the problem.

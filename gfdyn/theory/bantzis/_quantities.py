@@ -2,8 +2,10 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float
 
+from ..._tracing import is_concrete
 from ..._types import Matrix, Scalar
 from ...diagnostics import direction
 from ...nets import MLP, check_mlp, norm
@@ -77,6 +79,18 @@ def tails_after(problem: Problem, net: MLP, layer: int = 0) -> list[Array]:
         jnp.stack([tail(a) for _, a in pairs]) if pairs else empty,
         jnp.stack([lost(z, a) for z, a in pairs]) if pairs else empty,
     ]
+
+
+def check_optimal_speed(optimal_speed: ArrayLike) -> None:
+    """Raise unless it is positive, or traced.
+
+    Raises:
+        ValueError: then.
+    """
+    if is_concrete(optimal_speed) and not np.all(np.asarray(optimal_speed) > 0):
+        raise ValueError(
+            f"optimal_speed={optimal_speed} must be positive: s* = −min L₀ on ‖θ‖² = L."
+        )
 
 
 def is_relu(net: MLP) -> Bool[Array, ""]:

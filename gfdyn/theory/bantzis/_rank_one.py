@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from ..._numbers import check_number, is_threshold
 from ..._tracing import is_concrete
 from ..._types import Scalar
 from ...diagnostics import escape_speed
@@ -13,20 +14,28 @@ from ...escape import speed_bounds
 from ...nets import MLP, norm
 from ...problem import Problem
 from .._check import Check, at_most
-from ._quantities import is_relu, operator_norm, singular_values, tails_after, unit_layers
+from ._quantities import (
+    check_optimal_speed,
+    is_relu,
+    operator_norm,
+    singular_values,
+    tails_after,
+    unit_layers,
+)
 
 
 def speed_ratio(problem: Problem, optimal_speed: ArrayLike, sharp: bool = False) -> Scalar:
     r"""$\kappa = \|X\|_F\,\|G\|_F / s^* \ge 1$, how far s* is from its largest possible
-    value; ‖X‖_op for ‖X‖_F if `sharp`.
+    value.
+
+    Args:
+        optimal_speed: s* > 0, known or the best that was found.
+        sharp: take ‖X‖_op for ‖X‖_F, which is no larger.
 
     Raises:
         ValueError: unless the speed is positive.
     """
-    if is_concrete(optimal_speed) and not np.all(np.asarray(optimal_speed) > 0):
-        raise ValueError(
-            f"optimal_speed={optimal_speed} must be positive: s* = −min L₀ on ‖θ‖² = L."
-        )
+    check_optimal_speed(optimal_speed)
     x, g = problem.data.x, problem.cost_gradient_at_zero
     largest = (operator_norm(x) if sharp else norm(x)) * norm(g)
     return largest / jnp.asarray(optimal_speed, x.dtype)
@@ -38,6 +47,9 @@ def rank_one_constant(
     r"""$c = \kappa\sqrt{2\log\kappa}$ of Thm 3.1, κ the `speed_ratio`.
 
     The paper's theorem calls it C; its appendix has c s*.
+
+    Args:
+        optimal_speed, sharp: see `speed_ratio`.
 
     Raises:
         ValueError: unless the speed is positive.
@@ -55,6 +67,10 @@ def rank_one_bound(
 ) -> Float[Array, "*layers"]:
     r"""$B_l = 8\,c\,l^{-1/2} / (1 - c\,l^{-1/2})$ of Thm 3.1; ∞ where $c\,l^{-1/2} \ge 1$.
 
+    Args:
+        optimal_speed, sharp: see `speed_ratio`.
+        layer: l, from 1 for W_1, in any shape; the bound is ∞ for 0.
+
     Raises:
         ValueError: unless the speed is positive.
     """
@@ -69,6 +85,9 @@ def non_vacuous_depth(
     problem: Problem, optimal_speed: ArrayLike, sharp: bool = False
 ) -> Scalar:
     r"""$81\,c^2$: Thm 3.1 says something only of layers l beyond it, where $B_l < 1$.
+
+    Args:
+        optimal_speed, sharp: see `speed_ratio`.
 
     Raises:
         ValueError: unless the speed is positive.
@@ -95,18 +114,21 @@ def rank_one_layers(
 
     The proof has two gaps. The representation l₀ ≤ l that is nearly of rank one may be l
     itself, which says nothing of W_l and Z_l; and it may be X, which need not be near
-    $v u^\top$ with v ≥ 0. `sharp=True` closes both, by counting hidden representations
-    only, with ‖X‖_op for ‖X‖_F: it has l−1 for l in the bounds on W_l and on the
-    nonlinearity (none for l = 1), and is sharper in all.
+    $v u^\top$ with v ≥ 0. The sharper bounds close both, by counting hidden representations
+    only, with ‖X‖_op for ‖X‖_F: they have l−1 for l for W_l and for the nonlinearity (none
+    for l = 1), and are sharper in all.
 
     Args:
-        optimal_speed: s*, known or the best that was found; `optimal` among the assumptions
-            says whether the net's own speed agrees with it, up to the relative `tolerance`.
+        optimal_speed: s* > 0, known or the best that was found; `optimal` among the
+            assumptions says whether the net's own speed agrees with it.
+        sharp: take the sharper bounds.
+        tolerance: what the two speeds may differ by relative to s*; 0 or more.
 
     Raises:
         TypeError, ValueError: if the net is no MLP, or does not fit the problem; unless the
-            speed is positive.
+            speed is positive, and the tolerance at least 0.
     """
+    check_number("tolerance", tolerance, is_threshold, "must be 0 or more, such as 1e-6.")
     units = unit_layers(problem, net)
     numbers = jnp.arange(1, net.degree + 1, dtype=problem.data.x.dtype)
     own = rank_one_bound(problem, optimal_speed, numbers, sharp)
@@ -126,8 +148,11 @@ def rank_one_layers(
 def optimal_speed_bounds(problem: Problem, optimal_speed: ArrayLike) -> Check:
     r"""$\tfrac12\,\sigma_1(G X^\top) \le s^*(L) \le \|X\|_{op}\,\|G\|_F$ for L ≥ 2.
 
-    Two entries; see `gf.escape.speed_bounds`. Not in the paper. Violated by a speed that
-    is not s*.
+    Two entries; see `gf.escape.speed_bounds`. Not in the paper. Violated by a speed out of
+    these bounds, which is not s*.
+
+    Args:
+        optimal_speed: s*, known or the best that was found.
     """
     bounds = speed_bounds(problem)
     speed = jnp.asarray(optimal_speed, bounds.lower.dtype)
@@ -146,6 +171,9 @@ def nonnegative_singular_pair(
 
     |v| of any top right singular vector v is one too, as ‖A|v|‖ ≥ ‖Av‖; then u = A|v|/σ_1.
     Bantzis et al., Lemma A.6, which has σ_1 for σ_1² in AᵀA v = σ_1² v, and Av_1 for Aᵀv_1.
+
+    Args:
+        matrix: A, no entry of which is negative.
 
     Raises:
         ValueError: if the matrix has a negative entry.
@@ -174,6 +202,9 @@ def singular_pair_is_nonnegative(matrix: Float[Array, "m n"]) -> Check:
 
     Bantzis et al., Lemma A.6. Four entries: −min u and −min v are at most 0; ‖Av − σ_1 u‖
     and ‖Aᵀu − σ_1 v‖ are 0, over the Frobenius norm, up to rounding. σ_1 is computed apart.
+
+    Args:
+        matrix: A, no entry of which is negative.
 
     Raises:
         ValueError: if the matrix has a negative entry.

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from ..._numbers import check_number, is_not_negative
 from ..._tracing import is_concrete
 from ...nets import MLP
 from ...problem import Problem
@@ -146,7 +147,12 @@ def overlapping_limit(rho: ArrayLike) -> MLP:
     Args:
         rho: ρ = a/β ≥ 0, a number. It depends on the start; the largest that we found is
             about 1.15.
+
+    Raises:
+        TypeError, ValueError: unless ρ is one number, not negative.
     """
+    remedy = "must be 0 or more: w·x_1 over w·x_2 of the neuron that sees both points."
+    check_number("rho", rho, is_not_negative, remedy)
     rho = _array(rho)
     beta = (1 + rho**2) ** -0.25
     zero = jnp.zeros_like(beta)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from ..._numbers import check_count
 from ...flows import GradientFlow
 from ...nets import MLP
 from ...problem import Problem
@@ -76,14 +77,15 @@ def cone_log(
     Args:
         t1: the end, in physical time.
         solver: as in `gf.solve`.
-        capacity: how many events there is room for.
+        capacity: how many events there is room for, 1 or more.
 
     Raises:
-        TypeError, ValueError: see `two_neurons`; if there are more events than
-            `capacity`.
+        TypeError, ValueError: see `two_neurons`; unless `capacity` is an integer of at
+            least 1, and there are no more events.
         SolveError: if the solve fails.
     """
     two_neurons(problem, net)
+    check_count("capacity", capacity, 1, "must be 1 or more events to have room for.")
     flow = GradientFlow(problem)
     end = float(np.asarray(t1))
 

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from ..._numbers import check_number
 from ...nets import MLP
 from ...problem import Problem
 from ._setting import check_obtuse, inputs_angle, two_neurons
@@ -58,9 +59,11 @@ def point_coordinates(
         point: i, 0 or 1; x_i must be a unit vector (A2).
 
     Raises:
-        ValueError: unless the data are two points and two targets in the plane.
+        TypeError, ValueError: unless the data are two points and two targets in the plane,
+            and `point` is 0 or 1.
     """
     phi = inputs_angle(problem)
+    check_number("point", point, lambda i: i in (0, 1), "must be 0 or 1: x_1 or x_2.")
     own, other = problem.data.x[point], problem.data.x[1 - point]
     normal = (other - jnp.cos(phi) * own) / jnp.sin(phi)
     return w @ own, w @ normal
@@ -104,18 +107,19 @@ def in_limit_set(
     imbalance: ArrayLike = 0.0,
     slack: float = 0.0,
 ) -> Bool[Array, "*shape"]:
-    r"""Whether (p, r) is in $F_i = A_i \cap \{|w| \ge \sqrt{1-|\epsilon_i|}\}$.
+    r"""Whether (p, r) is in $F_i = A_i \cap \{|w|^2 \ge 1-|\epsilon_i|\}$.
 
-    Where w_i ends in S_i if the loss goes to zero; Timor et al., Lemma 6 and Fig. 3.
+    Where w_i ends in S_i if the loss goes to zero; Timor et al., Lemma 6 and Fig. 3, who
+    write the root of both sides.
 
     Args:
         p, r, phi, radius: see `in_reachable_set`.
-        imbalance: ε_i = |w_i(0)|² − |v_i(0)|², in [−1, 1].
+        imbalance: ε_i = |w_i(0)|² − |v_i(0)|²; F_i is all of A_i from |ε_i| = 1 on.
         slack: by how much r may be outside, and |w| too small.
 
     Raises:
         ValueError: unless φ is in (π/2, π).
     """
-    floor = jnp.sqrt(1 - jnp.abs(jnp.asarray(imbalance, p.dtype)))
+    floor = jnp.sqrt(jnp.maximum(1 - jnp.abs(jnp.asarray(imbalance, p.dtype)), 0))
     inside = in_reachable_set(p, r, phi=phi, radius=radius, slack=slack)
     return inside & (jnp.hypot(p, r) >= floor - slack)

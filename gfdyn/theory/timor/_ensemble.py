@@ -7,6 +7,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
+from ..._keys import random_keys
+from ..._numbers import check_counts
 from ...descent import descend
 from ...flows import GradientFlow
 from ...nets import MLP
@@ -49,11 +51,16 @@ def random_pairs(
 
     Args:
         key: seeds the draws.
-        runs: R, how many nets.
+        runs: R, how many nets, 1 or more.
         w_radius, v_radius: |w_i| and |v_i|, or with `in_disc` their upper bounds.
         in_disc: uniform in the discs of these radii, rather than on the circles.
+
+    Raises:
+        TypeError: if `key` is no random key.
+        ValueError: unless `runs` is an integer of at least 1.
     """
-    turn_key, size_key = jr.split(key)
+    check_counts(runs=runs)
+    turn_key, size_key = random_keys(key, 2)
     dtype = jnp.zeros(()).dtype
     turns = 2 * np.pi * jr.uniform(turn_key, (runs, 4), jnp.float32).astype(dtype)
     vectors = jnp.stack([jnp.cos(turns), jnp.sin(turns)], axis=2)
