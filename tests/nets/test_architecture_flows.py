@@ -274,5 +274,7 @@ def test_graphs_that_are_none(edges, values, options, message):
 def test_kink_count_is_for_chains():
     net, x = build("conv")
     problem = gf.Problem(gf.Dataset(np.asarray(x), np.ones((6, 1))), gf.losses.squared)
-    with pytest.raises(TypeError, match="net is a LayeredNet, whose layers are not one matrix"):
+    with pytest.raises(
+        TypeError, match="net is a LayeredNet, whose layers are not one matrix"
+    ):
         gf.diagnostics.kink_count(problem, net)

@@ -113,6 +113,8 @@ def test_sweeps(tmp_path):
 def test_gpu(tmp_path):
     """On the processor; its ratios are those of the times that it tells."""
     report = smoke("gpu", tmp_path)
+    # The device is the processor itself.
+    assert report["agreement"][0]["units_of_rtol"] == {"gradient": 0.0, "escape": 0.0}
     for row in report["field"]:
         for rates in (row["highest"], row["default"]):
             assert 0 < rates["part"] == pytest.approx(rates["field"] / rates["ceiling"])

@@ -132,7 +132,9 @@ def test_too_many_paths_are_counted_and_not_built():
 
 @pytest.mark.usefixtures("unhooked")
 def test_what_has_no_paths():
-    with pytest.raises(TypeError, match="net must be a gf.nets.MLP or LayeredNet, got Problem"):
+    with pytest.raises(
+        TypeError, match="net must be a gf.nets.MLP or LayeredNet, got Problem"
+    ):
         lj.decompose(problem_on(np.ones((1, 2))))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="net is traced; paths are enumerated outside"):
         jax.jit(lambda net: lj.decompose(net).moduli)(built("relu"))
