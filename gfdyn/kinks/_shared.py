@@ -23,6 +23,7 @@ from ..nets import (
     with_ratios,
 )
 from ._masks import any_of, both
+from ._openness import Openness
 from ._sites import GateState, standing
 
 
@@ -72,15 +73,16 @@ class SharedKinks(eqx.Module):
 
         return jax.lax.cond(self.shared, spread, lambda: mask)
 
-    def openness(self, sliding: Mask, nu: Sites, signal: Sites, z: Sites) -> Sites:
-        """Where sliding gates stand between off (0) and on (1).
+    def openness(self, sliding: Mask, nu: Sites, signal: Sites, z: Sites) -> Openness:
+        """Where sliding gates stand between off (0) and on (1), and how kinks attract.
 
         The multiplier ν is what the gates add to the gradient along ∇z: o c for a kink of
-        its own. Where sites share it, Σ_k o_k r_k c_k over them, with o for r > 0 and
-        1 − o for r < 0, must equal Σ_k r_k ν_k.
+        its own, which attracts if c > 0. Where sites share it, Σ_k o_k r_k c_k over them,
+        with o for r > 0 and 1 − o for r < 0, must equal Σ_k r_k ν_k, and Σ_k |r_k| c_k
+        tells whether it attracts.
         """
 
-        def of_sharers() -> Sites:
+        def of_sharers() -> Openness:
             sharers, n = with_ratios(self.now, self.alone, z), in_one_row(nu)
             c = jnp.where(in_one_row(sliding), in_one_row(signal), 0.0)
             same = jnp.maximum(sharers.ratio, 0.0) * c
@@ -88,13 +90,14 @@ class SharedKinks(eqx.Module):
             rows = jnp.stack([sharers.ratio * n - opposite, same - opposite], axis=1)
             wanted, weight = sharers.of_first(sharers.summed(rows)).T
             o = wanted / nonzero(weight)
-            return in_layers(jnp.where(sharers.ratio < 0, 1 - o, o), z)
+            o = jnp.where(sharers.ratio < 0, 1 - o, o)
+            return Openness(in_layers(o, z), in_layers(weight, z))
 
-        return jax.lax.cond(
-            self.shared,
-            of_sharers,
-            lambda: per_layer(lambda n, c: n / nonzero(c), nu, signal),
-        )
+        def of_each() -> Openness:
+            value = per_layer(lambda n, c: n / nonzero(c), nu, signal)
+            return Openness(value, signal)
+
+        return jax.lax.cond(self.shared, of_sharers, of_each)
 
 
 def shared_kinks(net: AbstractNet, x: Float[Array, "samples in"]) -> SharedKinks:

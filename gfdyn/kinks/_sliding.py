@@ -21,6 +21,7 @@ from ..nets import AbstractNet, norm
 from ._masks import any_of, masked, without
 from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
 from ._normals import gram_of, holding, normals_of, parallel_angle
+from ._openness import Openness
 from ._shared import SharedKinks
 from ._sites import (
     GateState,
@@ -58,8 +59,8 @@ class FieldEvaluation(eqx.Module):
     cost: Scalar
     converged: Bool[Array, ""]
 
-    def openness(self, net: AbstractNet, shared: SharedKinks, sliding: Mask) -> Sites:
-        """The place of each sliding gate between off (0) and on (1)."""
+    def openness(self, net: AbstractNet, shared: SharedKinks, sliding: Mask) -> Openness:
+        """Where each sliding gate stands."""
         jumps = through_gates(net, self.signal)
         return shared.openness(sliding, self.nu, jumps, self.z)
 
@@ -212,7 +213,7 @@ def _through_sharers(
 
     def below(_: Array, signal: Sites) -> Sites:
         jumps = through_gates(net, signal)
-        openness = shared.openness(sliding, found.nu, jumps, at.z)
+        openness = shared.openness(sliding, found.nu, jumps, at.z).value
         shares = masked(sliding, per_layer(jnp.multiply, openness, jumps))
         return at.pullback(cotangent, shares)[1]
 
@@ -234,7 +235,7 @@ def gate_values(
     shared = shared.under(net, gates, preactivations(flow, position, gates))
     held, nothing = shared.representatives(gates.sliding), zeros_at(x, gates)
     here = evaluate_field(flow, position, gates, held, nothing, exactly, shared)
-    openness = here.openness(net, shared, gates.sliding)
+    openness = here.openness(net, shared, gates.sliding).value
     values = values_of(net, standing(gates, here.z), x.dtype)
     return tuple(
         jnp.where(slides, sigma.slope + (1 - sigma.slope) * jnp.clip(o, 0.0, 1.0), value)

@@ -64,7 +64,7 @@ def at_kinks(
                     after = jax.lax.cond(
                         cutting,
                         lambda: outcome_of_cut(trial, proposal, resolution),
-                        lambda: correction.outcome(resolution, tolerances),
+                        lambda: correction.outcome(resolution, tolerances, locating),
                     )
                     return eqx.tree_at(lambda o: o.cost, after, before.cost + after.cost)
 

@@ -70,8 +70,14 @@ class Correction(eqx.Module):
     turned: Sites
     proposal: Proposal
 
-    def outcome(self, resolution: Resolution, tolerances: Adaptive) -> Outcome:
-        """What became of the step, resolved at the end that was moved."""
+    def outcome(
+        self, resolution: Resolution, tolerances: Adaptive, locating: bool
+    ) -> Outcome:
+        """What became of the step, resolved at the end that was moved.
+
+        If `locating`, not where a kink along which it went repels at the end: to which side
+        its gate went on the way is seen where that was.
+        """
         trial, last, times = self.trial, self.last, self.times
         flow, gates, end, smooth = trial.flow, trial.gates, trial.smooth.end, trial.smooth
         net = flow.point(end.position)
@@ -122,7 +128,8 @@ class Correction(eqx.Module):
             _SHARE * allowed_error,
         )
         ratio = jnp.maximum(ratio, back.error / allowed_error) / _SHARE
-        ratio = jnp.where(jnp.isfinite(ratio) & resolution.in_range, ratio, 1e10)
+        right = resolution.in_range & ~(locating & resolution.turned)
+        ratio = jnp.where(jnp.isfinite(ratio) & right, ratio, 1e10)
         allowed = _SAFETY / jnp.sqrt(jnp.maximum(ratio, 1e-10))
         return Outcome(
             accepted=ratio <= 1,

@@ -32,7 +32,7 @@ from ..kinks import (
     without,
     z_rates,
 )
-from ._trial_step import TrialStep, out_of_range, release
+from ._trial_step import TrialStep
 
 
 # Rounds in which gates may be released one upon the other.
@@ -64,6 +64,8 @@ class Resolution(eqx.Module):
     # The sites that are yet to be decided on, and whether no gate is out of range
     pending: Mask
     in_range: Bool[Array, ""]
+    # Whether a kink along which it went repels
+    turned: Bool[Array, ""]
     # In field evaluations
     cost: Scalar
 
@@ -117,7 +119,7 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
         )
         cost = carry.cost + cost + here.cost + 1
         openness = here.openness(flow.point(moved), shared, gates.sliding)
-        out = out_of_range(gates.sliding, openness)
+        out = openness.out(gates.sliding)
 
         def catch() -> tuple[GateState, Mask, Mask, Array]:
             # This side led to the kink; it attracts if the side beyond leads back.
@@ -146,10 +148,10 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
             some = per_layer(
                 lambda several, one: jnp.where(proposal.whole, several, one),
                 _uppermost(out),
-                _furthest(out, openness),
+                _furthest(out, openness.value),
             )
             some = shared.with_sharers(some)
-            return release(gates, some, openness), kept, pending, ~any_of(some)
+            return openness.release(gates, some), kept, pending, ~any_of(some)
 
         in_order = proposal.whole | ~any_of(out)
         decision = jax.lax.cond(
@@ -158,7 +160,8 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
             lambda: jax.lax.cond(deciding & in_order, catch, let_go),
         )
         after, kept, pending, in_range = constant(decision)
-        return Resolution(moved, after, shared, kept, here, pending, in_range, cost)
+        turned = carry.turned | any_of(openness.repels(gates.sliding))
+        return Resolution(moved, after, shared, kept, here, pending, in_range, turned, cost)
 
     start = Resolution(
         position,
@@ -168,6 +171,7 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
         evaluation=trial.smooth.evaluation,
         pending=both(crossed, proposal.catchable),
         in_range=jnp.asarray(False),
+        turned=jnp.asarray(False),
         cost=nothing,
     )
     resolution = eqxi.while_loop(

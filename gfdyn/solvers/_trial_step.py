@@ -13,6 +13,7 @@ from ..flows import AbstractFlow, State
 from ..kinks import (
     FieldEvaluation,
     GateState,
+    Openness,
     SharedKinks,
     States,
     any_of,
@@ -34,8 +35,6 @@ MarginSamples = tuple[Float[Array, "times samples _"], ...]
 
 # Parts of a step at whose ends events are looked for.
 _PARTS = 4
-# How near its end a gate is at it by rounding, in units of the precision.
-_OPENNESS_ROUNDING = 10.0
 # The factor by which z may creep on in a step if it is beyond its kink already.
 CREEP = 2.0
 
@@ -240,15 +239,14 @@ class TrialStep(eqx.Module):
 
         def least_room(time: Scalar) -> tuple[Scalar, GateState]:
             openness = self.openness_at(self.smooth.at(time).position)
-            room = room_in_range(self.gates.sliding, openness)
-            out = per_layer(lambda r: r < 0, room)
-            after = release(self.gates, self.shared.with_sharers(out), openness)
-            return _least(room), after
+            out = self.shared.with_sharers(openness.out(self.gates.sliding))
+            after = openness.release(self.gates, out)
+            return _least(openness.room(self.gates.sliding)), after
 
         def search() -> tuple[Scalar, GateState]:
             net = self.flow.point(self.start.position)
             here = self.first.openness(net, self.shared, self.gates.sliding)
-            room = _least(room_in_range(self.gates.sliding, here))
+            room = _least(here.room(self.gates.sliding))
             whole = Bracket(
                 jnp.zeros_like(before), before, room, jnp.full_like(room, jnp.nan)
             )
@@ -257,7 +255,7 @@ class TrialStep(eqx.Module):
         sliding = any_of(self.gates.sliding)
         return jax.lax.cond(sliding, search, lambda: (before, self.gates))
 
-    def openness_at(self, position: Any) -> Sites:
+    def openness_at(self, position: Any) -> Openness:
         """Where the sliding gates stand at a position of the step."""
         here = evaluate_field(
             self.flow,
@@ -293,32 +291,6 @@ def _with_unit(first: Array, slides: Array, at_end: Array) -> Array:
     in may all come to 0."""
     units = jnp.any(first, axis=0, keepdims=True) & jnp.any(slides, axis=0, keepdims=True)
     return first | (at_end & units)
-
-
-def out_of_range(sliding: Mask, openness: Sites) -> Mask:
-    """The sliding sites whose gate has left the range between off and on."""
-    return per_layer(lambda room: room < 0, room_in_range(sliding, openness))
-
-
-def room_in_range(sliding: Mask, openness: Sites) -> Sites:
-    """How far the gate of each sliding site is inside the range; ∞ at other sites.
-
-    One at its end is let go: z stays at 0 without it, and held there it would keep units
-    below from opening for its sample.
-    """
-
-    def room(slides: Array, o: Array) -> Array:
-        margin = _OPENNESS_ROUNDING * jnp.finfo(o.dtype).eps
-        return jnp.where(slides, jnp.minimum(o, 1 - o) - margin, jnp.inf)
-
-    return per_layer(room, sliding, openness)
-
-
-def release(gates: GateState, out: Mask, openness: Sites) -> GateState:
-    """The gates with some sliding ones let go, to the side where they stand."""
-    out = both(out, gates.sliding)
-    on = per_layer(lambda r, o, g: jnp.where(r, o > 0.5, g), out, openness, gates.on)
-    return GateState(on, without(gates.sliding, out), gates.frozen)
 
 
 def _negative_part(a: Array, b: Array) -> Array:

@@ -173,7 +173,7 @@ def test_samples_that_pass_one_unit_alone_are_on_one_line_above_it():
     nu = tuple(0.25 * c for c in signal)
     above = nu[1].at[0].set(0.4 * summed).at[1].set(0.3 * summed)
     everywhere = tuple(jnp.ones_like(o) for o in on)
-    openness = lines.openness(everywhere, (nu[0], above, nu[2]), signal, z)
+    openness = lines.openness(everywhere, (nu[0], above, nu[2]), signal, z).value
     np.testing.assert_allclose(openness[1], 0.25, rtol=1e-12)
 
 
@@ -221,7 +221,7 @@ def test_what_a_shared_kink_sends_down_goes_through_each_sharer():
     here = evaluate_field(flow, net, gates, held, nothing, jnp.asarray(0.0), lines)
     for ours, theirs in zip(here.signal, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-10)
-    openness = here.openness(net, lines, gates.sliding)
+    openness = here.openness(net, lines, gates.sliding).value
     np.testing.assert_allclose(openness[2][:, 0], value, rtol=1e-9)
 
 
