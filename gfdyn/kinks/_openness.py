@@ -26,8 +26,7 @@ class Openness(eqx.Module):
         kink repels; ∞ at other sites.
 
         One at its end is let go: z stays at 0 without it, and held there it would keep
-        units below from opening for its sample. On a kink that repels the place of the gate
-        is where it holds z, but no descent stays there.
+        units below from opening for its sample.
         """
 
         def room(slides: Array, o: Array, attracts: Array) -> Array:
@@ -44,6 +43,18 @@ class Openness(eqx.Module):
     def repels(self, sliding: Mask) -> Mask:
         """The sliding sites whose kinks repel."""
         return per_layer(lambda s, a: s & (a < 0), sliding, self.attraction)
+
+    def as_before(self, before: "Openness", slid: Mask) -> "Openness":
+        """The same, but where kinks repel with the gates of sites that slid before as they
+        stood then: where one holds z on a kink that repels, no descent stays."""
+        value = per_layer(
+            lambda o, a, o0, s: jnp.where(s & (a < 0), o0, o),
+            self.value,
+            self.attraction,
+            before.value,
+            slid,
+        )
+        return Openness(value, self.attraction)
 
     def release(self, gates: GateState, out: Mask) -> GateState:
         """The gates with some sliding ones let go, to the side where they stand."""

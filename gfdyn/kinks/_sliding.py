@@ -139,12 +139,25 @@ def evaluate_along(
         return *at.pullback(cotangent, nothing), nothing
 
     def held() -> tuple[AbstractNet, Sites, Sites]:
-        gradient, _ = at.pullback(cotangent, nothing)
+        gradient, signal = at.pullback(cotangent, nothing)
         moves = flow.assemble(position, at.outputs, gradient).position
+        moves = ravel_pytree(flow.point(moves))[0]
         normals, sizes = _unit_normals(net, x, gates, slots)
-        rate = normals @ ravel_pytree(flow.point(moves))[0]
+        rate = normals @ moves
         gram = flow.gain(gradient) * gram_of(normals, slots.present)
-        nu = holding(gram, slots.present).multipliers(rate)
+        signal = jnp.where(
+            slots.present, slots.read(through_gates(net, signal)) * sizes, 0.0
+        )
+        signal = jnp.where(jnp.isfinite(signal), signal, 0.0)
+        largest = jnp.max(jnp.abs(signal))
+        terms = jnp.abs(normals) @ jnp.abs(moves) + jnp.abs(gram) @ jnp.abs(signal)
+        rounding = jnp.sqrt(jnp.finfo(x.dtype).eps) * terms
+        weak = jnp.maximum(
+            parallel_angle(x.dtype) ** 2 * jnp.diagonal(gram),
+            rounding / jnp.where(largest > 0, largest, jnp.inf),
+        )
+        weak = constant(jnp.where(weak > 0, weak, 1.0))
+        nu = holding(gram, slots.present, weak).multipliers(rate)
         nu = slots.write(nu / sizes, nothing)
         return *at.pullback(cotangent, nu), nu
 
@@ -257,21 +270,33 @@ def back_to_kinks(
     gates: GateState,
     shared: SharedKinks,
     tolerance: Scalar,
+    let_go: Mask,
 ) -> tuple[Any, Scalar]:
     """The nearest position at which the sliding sites have z = 0, to first order, up to an
     error of norm `tolerance`; and what it cost, in field evaluations.
 
-    Kinks of aligned neurons may be all but parallel: to be on all of them exactly would
-    move the parameters by far more than z, which damping forbids.
+    Those of them that are let go are, by rounding, on the side of their gate, so that gates
+    that do not matter at first go on as was decided. Kinks of aligned neurons may be all
+    but parallel: to be on all of them exactly would move the parameters by far more than z,
+    which damping forbids.
     """
-    net = flow.point(position)
+    net, x = flow.point(position), flow.problem.data.x
     held = shared.leading(gates.sliding)
 
     def project(rows: Rows) -> tuple[AbstractNet, Scalar]:
-        at = linearise(net, flow.problem.data.x, gates)
-        change = multipliers(
-            flow, net, at, gates, held, rows, lambda on: on.z, tolerance, _DAMPING
-        )
+        at = linearise(net, x, gates)
+        values = values_of(constant(net), standing(gates, constant(at.z)), x.dtype)
+        norms = constant(net).gradient_norms(x, values)
+        rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(constant(net))
+
+        def beyond(on: Linearisation) -> Sites:
+            def one(z: Array, released: Array, opens: Array, size: Array) -> Array:
+                side = rounding * jnp.where(opens, size, -size)
+                return z - jnp.where(released, side, 0.0)
+
+            return per_layer(one, on.z, let_go, gates.on, norms)
+
+        change = multipliers(flow, net, at, gates, held, rows, beyond, tolerance, _DAMPING)
         return jax.tree.map(jnp.subtract, net, change.step), change.cost
 
     moved, cost = jax.lax.cond(

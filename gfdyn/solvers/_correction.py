@@ -309,7 +309,9 @@ def _put_back(
 
     def moved() -> _PutBack:
         fixed = constant(position)
-        back, _ = back_to_kinks(flow, fixed, held, trial.shared, trial.allowance.position)
+        back, _ = back_to_kinks(
+            flow, fixed, held, trial.shared, trial.allowance.position, nowhere(after)
+        )
         way = jax.tree.map(jnp.subtract, constant(flow.retract(back)), fixed)
         distance = norm(flow.point(way))
         taken = has_fresh | (distance <= furthest)

@@ -93,7 +93,10 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
         deciding = any_of(pending)
         shared = carry.shared.under(flow.point(position), tried, carry.evaluation.z)
         pinned = GateState(tried.on, either(tried.sliding, kept), tried.frozen)
-        moved, cost = back_to_kinks(flow, position, pinned, shared, allowance.position)
+        let_go = without(pinned.sliding, tried.sliding)
+        moved, cost = back_to_kinks(
+            flow, position, pinned, shared, allowance.position, let_go
+        )
         moved = flow.retract(moved)
         # Where a whole step has led back does not depend on the motion from there.
         moving = ~deciding | ~proposal.whole
@@ -118,7 +121,7 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
             lambda: eqx.tree_at(lambda m: m.cost, carry.evaluation, nothing),
         )
         cost = carry.cost + cost + here.cost + 1
-        openness = here.openness(flow.point(moved), shared, gates.sliding)
+        openness = trial.openness_of(here, moved, shared, gates.sliding)
         out = openness.out(gates.sliding)
 
         def catch() -> tuple[GateState, Mask, Mask, Array]:

@@ -244,9 +244,7 @@ class TrialStep(eqx.Module):
             return _least(openness.room(self.gates.sliding)), after
 
         def search() -> tuple[Scalar, GateState]:
-            net = self.flow.point(self.start.position)
-            here = self.first.openness(net, self.shared, self.gates.sliding)
-            room = _least(here.room(self.gates.sliding))
+            room = _least(self.first_openness.room(self.gates.sliding))
             whole = Bracket(
                 jnp.zeros_like(before), before, room, jnp.full_like(room, jnp.nan)
             )
@@ -266,8 +264,21 @@ class TrialStep(eqx.Module):
             self.allowance.gradient,
             self.shared,
         )
-        net = self.flow.point(position)
-        return here.openness(net, self.shared, self.gates.sliding)
+        return self.openness_of(here, position, self.shared, self.gates.sliding)
+
+    @property
+    def first_openness(self) -> Openness:
+        """Where the sliding gates stand at the start of the step."""
+        net = self.flow.point(self.start.position)
+        return self.first.openness(net, self.shared, self.gates.sliding)
+
+    def openness_of(
+        self, here: FieldEvaluation, position: Any, shared: SharedKinks, sliding: Mask
+    ) -> Openness:
+        """Where sliding gates stand by an evaluation of the field; where their kinks repel,
+        as they stood at the start of the step."""
+        now = here.openness(self.flow.point(position), shared, sliding)
+        return now.as_before(self.first_openness, self.gates.sliding)
 
     def with_derivative(self, time: Scalar, crossed: Mask) -> Scalar:
         """The same time, as the implicit function of the state that it is at a crossing.
