@@ -83,6 +83,14 @@ def parallel_angle(dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps) ** (1 / 3)
 
 
+def weak_normals(gram: Square, rounding: Row, size: Array) -> Row:
+    """By how much the length² of each normal may change and multipliers of a size move
+    nothing beyond the rounding of rates by that, or it counts as parallel to what it was.
+    """
+    moved = rounding / jnp.where(size > 0, size, jnp.inf)
+    return jnp.maximum(parallel_angle(gram.dtype) ** 2 * jnp.diagonal(gram), moved)
+
+
 class Held(eqx.Module):
     """Sites held on their kinks, and the Cholesky factor of their Gram matrix."""
 

@@ -15,12 +15,13 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool
 
 from .._by_layer import per_layer
+from .._numerics import nonzero
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..nets import AbstractNet, norm
 from ._masks import any_of, masked, without
 from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
-from ._normals import gram_of, holding, normals_of, parallel_angle
+from ._normals import gram_of, holding, normals_of, parallel_angle, weak_normals
 from ._openness import Openness
 from ._shared import SharedKinks
 from ._sites import (
@@ -141,23 +142,16 @@ def evaluate_along(
     def held() -> tuple[AbstractNet, Sites, Sites]:
         gradient, signal = at.pullback(cotangent, nothing)
         moves = flow.assemble(position, at.outputs, gradient).position
-        moves = ravel_pytree(flow.point(moves))[0]
+        moves, _ = ravel_pytree(flow.point(moves))
         normals, sizes = _unit_normals(net, x, gates, slots)
-        rate = normals @ moves
         gram = flow.gain(gradient) * gram_of(normals, slots.present)
-        signal = jnp.where(
-            slots.present, slots.read(through_gates(net, signal)) * sizes, 0.0
-        )
-        signal = jnp.where(jnp.isfinite(signal), signal, 0.0)
-        largest = jnp.max(jnp.abs(signal))
-        terms = jnp.abs(normals) @ jnp.abs(moves) + jnp.abs(gram) @ jnp.abs(signal)
+        jumps = jnp.abs(slots.read(through_gates(net, signal)))
+        jumps = jnp.where(jnp.isfinite(sizes), jumps * sizes, 0.0)
+        terms = jnp.abs(normals) @ jnp.abs(moves) + jnp.abs(gram) @ jumps
         rounding = jnp.sqrt(jnp.finfo(x.dtype).eps) * terms
-        weak = jnp.maximum(
-            parallel_angle(x.dtype) ** 2 * jnp.diagonal(gram),
-            rounding / jnp.where(largest > 0, largest, jnp.inf),
-        )
-        weak = constant(jnp.where(weak > 0, weak, 1.0))
-        nu = holding(gram, slots.present, weak).multipliers(rate)
+        # Sites at dead units have no normal.
+        weak = constant(nonzero(weak_normals(gram, rounding, jnp.max(jumps))))
+        nu = holding(gram, slots.present, weak).multipliers(normals @ moves)
         nu = slots.write(nu / sizes, nothing)
         return *at.pullback(cotangent, nu), nu
 

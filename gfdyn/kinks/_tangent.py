@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from .._types import Scalar
 from ..flows import AbstractFlow
 from ..nets import norm
-from ._normals import Row, Square, gram_of, normals_of, parallel_angle
+from ._normals import Row, Square, gram_of, normals_of, weak_normals
 from ._sites import GateState, constant, linearise, through_gates
 from ._slots import Slots
 
@@ -78,12 +78,8 @@ class TangentNetwork(eqx.Module):
 
     def weak(self, gram: Square, size: Row) -> Row:
         """By how much the length² of each normal may change and multipliers of a size, or
-        in range, move nothing beyond rounding by that, or it counts as parallel to what
-        it was."""
-        angle = parallel_angle(gram.dtype)
-        size = jnp.maximum(self.largest_signal, size)
-        moved = self.rounding / jnp.where(size > 0, size, jnp.inf)
-        return jnp.maximum(angle**2 * jnp.diagonal(gram), moved)
+        in range, move nothing beyond rounding by that (`weak_normals`)."""
+        return weak_normals(gram, self.rounding, jnp.maximum(self.largest_signal, size))
 
 
 def tangent_network(
