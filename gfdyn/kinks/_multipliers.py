@@ -59,6 +59,13 @@ def on_few_rows(held: Mask, work: Callable[[Rows], Any]) -> Any:
     return jax.lax.cond(jnp.sum(involved) <= few, on_some, lambda: work(None))
 
 
+def on_rows(arrays: Any, rows: Rows) -> Any:
+    """What arrays of all samples have of some, 0 for none."""
+    if rows is None:
+        return arrays
+    return jax.tree.map(lambda a: a.at[rows].get(mode="fill", fill_value=0), arrays)
+
+
 def multipliers(
     flow: AbstractFlow,
     net: AbstractNet,
@@ -76,9 +83,7 @@ def multipliers(
     x = flow.problem.data.x
     samples = len(x)
     if rows is not None:
-        x, gates, held = jax.tree.map(
-            lambda a: a.at[rows].get(mode="fill", fill_value=0), (x, gates, held)
-        )
+        x, gates, held = on_rows((x, gates, held), rows)
         at = linearise(net, x, gates)
     right = masked(held, wanted(at))
     fixed = {"at": constant(at), "gates": gates, "held": held, "error": constant(error)}

@@ -20,7 +20,7 @@ from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..nets import AbstractNet, norm
 from ._masks import any_of, masked, without
-from ._multipliers import Multipliers, Rows, multipliers, on_few_rows
+from ._multipliers import Multipliers, Rows, multipliers, on_few_rows, on_rows
 from ._normals import gram_of, holding, normals_of, parallel_angle, weak_normals
 from ._openness import Openness
 from ._shared import SharedKinks
@@ -269,26 +269,25 @@ def back_to_kinks(
     """The nearest position at which the sliding sites have z = 0, to first order, up to an
     error of norm `tolerance`; and what it cost, in field evaluations.
 
-    Those of them that are let go are, by rounding, on the side of their gate, so that gates
-    that do not matter at first go on as was decided. Kinks of aligned neurons may be all
-    but parallel: to be on all of them exactly would move the parameters by far more than z,
-    which damping forbids.
+    What is let go is on the side of its gate, by rounding, so that gates that do not matter
+    at first go on as was decided. Kinks of aligned neurons may be all but parallel: to be
+    on all of them exactly would move θ by far more than z, which damping forbids.
     """
     net, x = flow.point(position), flow.problem.data.x
     held = shared.leading(gates.sliding)
+    rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(constant(net))
+
+    def aside(released: Array, opens: Array, size: Array) -> Array:
+        return jnp.where(released, rounding * jnp.where(opens, size, -size), 0.0)
 
     def project(rows: Rows) -> tuple[AbstractNet, Scalar]:
         at = linearise(net, x, gates)
-        values = values_of(constant(net), standing(gates, constant(at.z)), x.dtype)
-        norms = constant(net).gradient_norms(x, values)
-        rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(constant(net))
+        values = values_of(net, standing(gates, at.z), x.dtype)
+        sizes = net.gradient_norms(x, values)
+        sides = constant(on_rows(per_layer(aside, let_go, gates.on, sizes), rows))
 
         def beyond(on: Linearisation) -> Sites:
-            def one(z: Array, released: Array, opens: Array, size: Array) -> Array:
-                side = rounding * jnp.where(opens, size, -size)
-                return z - jnp.where(released, side, 0.0)
-
-            return per_layer(one, on.z, let_go, gates.on, norms)
+            return per_layer(jnp.subtract, on.z, sides)
 
         change = multipliers(flow, net, at, gates, held, rows, beyond, tolerance, _DAMPING)
         return jax.tree.map(jnp.subtract, net, change.step), change.cost

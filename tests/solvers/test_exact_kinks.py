@@ -69,7 +69,7 @@ def test_meets_the_oracle_where_it_is_run_here(dims, samples, t1, scale, seed):
 
 def test_the_error_follows_the_tolerance():
     """And the number of steps grows slowly with the digits."""
-    path = next(p for p in GOLDEN if p.stem == "sphere_2layer")
+    path = next(p for p in GOLDEN if p.stem == "polar_3layer")
     flow, net, t1, expected = read_golden(path, 1e-3)
     steps = []
     for rtol in (1e-3, 1e-5, 1e-7, 1e-9):
