@@ -178,6 +178,32 @@ def sweeps() -> str:
     return f"{_table(header, lines)}\n\n{machine(measured)}"
 
 
+def gpu() -> str:
+    """What a GPU does: large networks, single steps, ensembles and `make run`'s job."""
+    measured, rows = report("gpu"), []
+    for row in measured["field"]:
+        parts = " and ".join(f"{row[of]['part']:.2f}" for of in ("highest", "default"))
+        name = f"{_widths(row['widths'])}, {row['samples']:,} samples: gradient"
+        rows.append([name, f"{parts} of the matrix products' rate (float32, TF32)"])
+    for row in measured["steps"]:
+        exact, adaptive = (1e3 * row[s]["seconds"] for s in ("ExactKinks", "Adaptive"))
+        times = f"{exact:.2g} ms, {row['ratio']:.1f} times `Adaptive`'s ({adaptive:.2g} ms)"
+        rows.append([f"{row['gates']:,} gates: an attempt of `ExactKinks`", times])
+    for row in measured["ensembles"]:
+        together = 1e3 * row["seconds_each"]["together"]
+        times = f"{together:.2g} ms each, {row['faster']:.0f} times faster than one by one"
+        rows.append([f"{row['networks']:,} networks [3, 8, 1] under `vmap`", times])
+    job = f"{measured['escape'][0]['seconds']:.0f} s, compiled before"
+    rows.append(["`gfdyn escape`, the job of `make run`", job])
+    device = f"*{measured['machine']['device']}.* {machine(measured)}"
+    return f"{_table(['', 'measured'], rows)}\n\n{device}"
+
+
+def _widths(widths: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, widths))}]"
+
+
 TABLES: dict[str, Callable[[], str]] = {
-    table.__name__: table for table in (work_precision, campaign, digits, sgd_step, sweeps)
+    table.__name__: table
+    for table in (work_precision, campaign, digits, sgd_step, sweeps, gpu)
 }

@@ -93,9 +93,9 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
         deciding = any_of(pending)
         shared = carry.shared.under(flow.point(position), tried, carry.evaluation.z)
         pinned = GateState(tried.on, either(tried.sliding, kept), tried.frozen)
-        let_go = without(pinned.sliding, tried.sliding)
+        released = without(pinned.sliding, tried.sliding)
         moved, cost = back_to_kinks(
-            flow, position, pinned, shared, allowance.position, let_go
+            flow, position, pinned, shared, allowance.position, released
         )
         moved = flow.retract(moved)
         # Where a whole step has led back does not depend on the motion from there.

@@ -219,7 +219,7 @@ def test_rates_that_differ_by_rounding_are_held_by_multipliers_in_range():
     assert decision(t, SLIDING, SLIDING, SLIDING) == (SLIDING, SLIDING, SLIDING)
     there = followed(t, states(SLIDING, SLIDING, SLIDING))
     assert np.all(np.abs(there.rate[:3]) < 2 * t.rounding[:3])
-    assert np.all(there.least[:3] > 0)
+    assert np.all(there.least[:3] >= -there.psi_rounding[:3])
 
 
 def test_multipliers_in_range_are_found_among_all_that_hold_a_unit():
@@ -331,13 +331,14 @@ def test_gates_of_a_sample_sway_together():
     assert 0.1 < share[0] < 0.5 and np.abs(x).max() < 2, (share, x)
 
 
-# Networks on which the rates on the two sides of a kink alone decide wrongly.
-DECIDED_WRONGLY = [([3, 3, 3, 1], 12), ([3, 3, 3, 1], 15)]
+# Networks with a kink that turns repelling, and whether that of its signal alone tells
+# where descent goes on.
+TURNING = [([3, 3, 3, 1], 12, True), ([2, 3, 3, 1], 12, False)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("widths, seed", DECIDED_WRONGLY)
-def test_verified_flows_end_where_gradient_descent_does(widths, seed):
+@pytest.mark.parametrize("widths, seed, told", TURNING)
+def test_verified_flows_end_where_gradient_descent_does(widths, seed, told):
     """By ten times less with ten times smaller steps."""
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(16, widths[0])), rng.normal(size=(16, widths[-1]))
@@ -359,7 +360,7 @@ def test_verified_flows_end_where_gradient_descent_does(widths, seed):
             assert int(exact.certificate.choices) == 0
             assert exact.certificate.energy_residual < 1e-5
     assert gaps[1] < 2e-4 and 7 < gaps[0] / gaps[1] < 14, gaps
-    assert gaps[2] > 1e-3, gaps
+    assert (gaps[2] < 2e-5) if told else (gaps[2] > 1e-3), gaps
 
 
 def distance(a, b):
