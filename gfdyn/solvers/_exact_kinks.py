@@ -62,7 +62,8 @@ class ExactKinks(AbstractSolver):
       second order in the step, and its derivative first order.
     * or one by one: the step is cut at the first of them. The velocities of $z$ on its two
       sides decide: the gate flips, or, where both lead back, its neuron slides along the
-      kink (Filippov) until the value of the gate leaves the range between its slope and 1.
+      kink (Filippov) until the value of the gate leaves the range between its slope and 1,
+      or the kink repels, as the signal that arrives there has changed its sign.
 
     Sites whose kinks coincide have one gate: those of samples on one line through the
     origin, in the first layer; and in an `MLP`, those of samples that pass a layer through
