@@ -169,6 +169,11 @@ def test_balance(far):
     linear = gf.nets.MLP.from_weights([jnp.ones((2, 2))])
     with pytest.raises(ValueError, match="net has no hidden layer, and so no neuron"):
         timor.neurons_stay_balanced(problem, linear, linear)
+    wider = gf.nets.MLP([2, start.weights[0].shape[0] + 1, 2], key=jax.random.key(0))
+    with pytest.raises(ValueError, match="give the net that the flow started from"):
+        timor.neurons_stay_balanced(problem, end, wider)
+    with pytest.raises(ValueError, match="tolerance=-1.0 must be 0 or more"):
+        timor.neurons_stay_balanced(problem, end, start, tolerance=-1.0)
 
 
 def test_ends_are_those_of_single_solves(far):

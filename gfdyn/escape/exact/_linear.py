@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._numbers import check_counts
 from ..._tracing import is_concrete
 from ...nets import MLP
 from ...problem import Problem
@@ -42,7 +43,7 @@ def linear_optimum(problem: Problem, depth: int, width: int = 1) -> EscapeDirect
         return linear_critical_point(problem, depth, [0], width)
     a = linear_map(problem)
     speed = jnp.linalg.norm(a)
-    _check_seen(problem, speed[None], [0], "subset=[0]")
+    _check_seen(problem, speed[None], [0], "all its directions")
     return EscapeDirection(MLP.from_weights([-a / speed], "identity"), speed)
 
 
@@ -152,7 +153,7 @@ def linear_hessian_spectrum(
     check_width(width)
     a = linear_map(problem)
     outputs, inputs = a.shape
-    _check_subset([index], min(a.shape))
+    check_counts(0, min(a.shape) - 1, index=index)
     sigma = jnp.linalg.svd(a, compute_uv=False)
     remedy = "nothing escapes there; take an index whose singular value is not 0"
     _check_seen(problem, sigma, [index], f"index={index}", remedy)

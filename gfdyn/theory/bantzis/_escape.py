@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._numbers import check_number, is_threshold
 from ...diagnostics import direction, escape_speed, neuron_balance
 from ...escape import clarke_residual, deepen, log_escape_time
 from ...nets import MLP, AbstractNet, check_mlp, norm
@@ -77,16 +76,7 @@ def balance_law(problem: Problem, net: MLP, initial: MLP, tolerance: float = 1e-
         TypeError, ValueError: if a net is no MLP, does not fit the problem, or has no
             hidden layer; if the widths differ, or unless the tolerance is at least 0.
     """
-    check_number("tolerance", tolerance, is_threshold, "must be 0 or more, such as 1e-6.")
     now, then, slack = balances(problem, net, initial, tolerance)
-    widths, others = (
-        (each.in_size, *(w.shape[0] for w in each.weights)) for each in (net, initial)
-    )
-    if others != widths:
-        raise ValueError(
-            f"initial has widths {others}, and net {widths}; give the net that the flow "
-            "started from, whose widths are the same."
-        )
     return equal(now, then, assumptions={}, slack=slack)
 
 

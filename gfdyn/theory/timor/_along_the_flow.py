@@ -59,7 +59,7 @@ def neurons_stay_balanced(
 
     Raises:
         TypeError, ValueError: if a net is no MLP, does not fit the problem, or has no
-            hidden layer.
+            hidden layer; if the widths differ, or unless the tolerance is at least 0.
     """
     now, then, slack = balances(problem, net, initial, tolerance)
     decay = jnp.exp(
