@@ -303,7 +303,7 @@ def test_net_of_a_class_of_ones_own(tmp_path):
     path = tmp_path / "trajectory.nc"
     problem = gf.Problem(gf.data.xor(), gf.losses.squared)
     traj = gf.descend(problem, Foreign(jnp.ones((1, 2))), 0.1, 1)
-    assert traj.to_xarray()["matrix"].dims == ("save", "matrix_0", "matrix_1")
+    assert traj.to_xarray()["matrix"].dims == ("save", "output", "feature")
     path.write_text("what was there before")
     message = "positions is a Foreign, which gfdyn cannot write to a file; only its own"
     with pytest.raises(TypeError, match=message):
