@@ -11,7 +11,7 @@ from ._sites import GateState
 
 
 # How near its end a gate is at it by rounding, in units of the precision.
-_ROUNDING = 10.0
+_GATE_ROUNDING = 10.0
 
 
 class Openness(eqx.Module):
@@ -30,7 +30,7 @@ class Openness(eqx.Module):
         """
 
         def room(slides: Array, o: Array, attracts: Array) -> Array:
-            inside = jnp.minimum(o, 1 - o) - _ROUNDING * jnp.finfo(o.dtype).eps
+            inside = jnp.minimum(o, 1 - o) - _GATE_ROUNDING * jnp.finfo(o.dtype).eps
             repelled = -jnp.maximum(jnp.abs(o), jnp.abs(1 - o))
             return jnp.where(slides, jnp.where(attracts < 0, repelled, inside), jnp.inf)
 

@@ -275,19 +275,19 @@ def back_to_kinks(
     """
     net, x = flow.point(position), flow.problem.data.x
     held = shared.leading(gates.sliding)
-    rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(constant(net))
 
-    def aside(released: Array, opens: Array, size: Array) -> Array:
-        return jnp.where(released, rounding * jnp.where(opens, size, -size), 0.0)
+    def sides(z: Sites) -> Sites:
+        rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(net)
+        sizes = net.gradient_norms(x, values_of(net, standing(gates, z), x.dtype))
+        side = per_layer(lambda on, n: rounding * jnp.where(on, n, -n), gates.on, sizes)
+        return constant(masked(let_go, side))
 
     def project(rows: Rows) -> tuple[AbstractNet, Scalar]:
         at = linearise(net, x, gates)
-        values = values_of(net, standing(gates, at.z), x.dtype)
-        sizes = net.gradient_norms(x, values)
-        sides = constant(on_rows(per_layer(aside, let_go, gates.on, sizes), rows))
+        aside = jax.lax.cond(any_of(let_go), sides, lambda z: zeros_at(x, gates), at.z)
 
         def beyond(on: Linearisation) -> Sites:
-            return per_layer(jnp.subtract, on.z, sides)
+            return per_layer(jnp.subtract, on.z, on_rows(aside, rows))
 
         change = multipliers(flow, net, at, gates, held, rows, beyond, tolerance, _DAMPING)
         return jax.tree.map(jnp.subtract, net, change.step), change.cost

@@ -128,7 +128,7 @@ class Correction(eqx.Module):
             _SHARE * allowed_error,
         )
         ratio = jnp.maximum(ratio, back.error / allowed_error) / _SHARE
-        right = resolution.in_range & ~(locating & resolution.turned)
+        right = resolution.in_range & ~(locating & resolution.repels)
         ratio = jnp.where(jnp.isfinite(ratio) & right, ratio, 1e10)
         allowed = _SAFETY / jnp.sqrt(jnp.maximum(ratio, 1e-10))
         return Outcome(

@@ -65,7 +65,7 @@ class Resolution(eqx.Module):
     pending: Mask
     in_range: Bool[Array, ""]
     # Whether a kink along which it went repels
-    turned: Bool[Array, ""]
+    repels: Bool[Array, ""]
     # In field evaluations
     cost: Scalar
 
@@ -87,6 +87,7 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
     nothing = jnp.zeros_like(proposal.time)
     opening = both(crossed, proposal.gates.on)
     parting = _parting(trial, opening)
+    at_start = trial.first_openness
 
     def attempt(carry: Resolution) -> Resolution:
         tried, kept, pending = carry.gates, carry.kept, carry.pending
@@ -121,7 +122,8 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
             lambda: eqx.tree_at(lambda m: m.cost, carry.evaluation, nothing),
         )
         cost = carry.cost + cost + here.cost + 1
-        openness = trial.openness_of(here, moved, shared, gates.sliding)
+        openness = here.openness(flow.point(moved), shared, gates.sliding)
+        openness = openness.as_before(at_start, trial.gates.sliding)
         out = openness.out(gates.sliding)
 
         def catch() -> tuple[GateState, Mask, Mask, Array]:
@@ -163,8 +165,8 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
             lambda: jax.lax.cond(deciding & in_order, catch, let_go),
         )
         after, kept, pending, in_range = constant(decision)
-        turned = carry.turned | any_of(openness.repels(gates.sliding))
-        return Resolution(moved, after, shared, kept, here, pending, in_range, turned, cost)
+        repels = carry.repels | any_of(openness.repels(gates.sliding))
+        return Resolution(moved, after, shared, kept, here, pending, in_range, repels, cost)
 
     start = Resolution(
         position,
@@ -174,7 +176,7 @@ def resolve_gates(trial: TrialStep, proposal: Proposal, loop_kind: str) -> Resol
         evaluation=trial.smooth.evaluation,
         pending=both(crossed, proposal.catchable),
         in_range=jnp.asarray(False),
-        turned=jnp.asarray(False),
+        repels=jnp.asarray(False),
         cost=nothing,
     )
     resolution = eqxi.while_loop(

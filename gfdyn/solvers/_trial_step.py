@@ -237,14 +237,16 @@ class TrialStep(eqx.Module):
         """The time before `before` at which sliding gates let go, and the gates after that;
         `before` and the gates as they are if none does."""
 
+        at_start, slid = self.first_openness, self.gates.sliding
+
         def least_room(time: Scalar) -> tuple[Scalar, GateState]:
             openness = self.openness_at(self.smooth.at(time).position)
-            out = self.shared.with_sharers(openness.out(self.gates.sliding))
-            after = openness.release(self.gates, out)
-            return _least(openness.room(self.gates.sliding)), after
+            openness = openness.as_before(at_start, slid)
+            out = self.shared.with_sharers(openness.out(slid))
+            return _least(openness.room(slid)), openness.release(self.gates, out)
 
         def search() -> tuple[Scalar, GateState]:
-            room = _least(self.first_openness.room(self.gates.sliding))
+            room = _least(at_start.room(slid))
             whole = Bracket(
                 jnp.zeros_like(before), before, room, jnp.full_like(room, jnp.nan)
             )
@@ -264,21 +266,14 @@ class TrialStep(eqx.Module):
             self.allowance.gradient,
             self.shared,
         )
-        return self.openness_of(here, position, self.shared, self.gates.sliding)
+        net = self.flow.point(position)
+        return here.openness(net, self.shared, self.gates.sliding)
 
     @property
     def first_openness(self) -> Openness:
         """Where the sliding gates stand at the start of the step."""
         net = self.flow.point(self.start.position)
         return self.first.openness(net, self.shared, self.gates.sliding)
-
-    def openness_of(
-        self, here: FieldEvaluation, position: Any, shared: SharedKinks, sliding: Mask
-    ) -> Openness:
-        """Where sliding gates stand by an evaluation of the field; where their kinks repel,
-        as they stood at the start of the step."""
-        now = here.openness(self.flow.point(position), shared, sliding)
-        return now.as_before(self.first_openness, self.gates.sliding)
 
     def with_derivative(self, time: Scalar, crossed: Mask) -> Scalar:
         """The same time, as the implicit function of the state that it is at a crossing.
