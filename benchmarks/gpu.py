@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
+from _descents import flat
 from _kernels import num_kernels
 from _report import write_report
 
@@ -181,7 +182,7 @@ def agreement() -> dict[str, Any]:
     """How far a solve on the device ends from the same one on the processor, in units of
     rtol and of the norm."""
     rtol = 1e-5
-    ends: dict[str, list[Any]] = {"gradient": [], "escape": []}
+    ends: dict[str, list[np.ndarray]] = {"gradient": [], "escape": []}
     for device in (jax.devices()[0], jax.devices("cpu")[0]):
         with jax.default_device(device):
             flow, net = setting([3, 8, 8, 1], 16)
@@ -189,12 +190,11 @@ def agreement() -> dict[str, Any]:
             for name, each in flows.items():
                 solver = gf.solvers.ExactKinks(rtol=rtol)
                 end = gf.solve(each, net, t1=3.0, solver=solver).final
-                ends[name].append([np.asarray(w, np.float64) for w in end.weights])
-    far = {}
-    for name, (device, processor) in ends.items():
-        apart = sum(((a - b) ** 2).sum() for a, b in zip(device, processor, strict=True))
-        norm = sum((b**2).sum() for b in processor)
-        far[name] = float((apart / norm) ** 0.5 / rtol)
+                ends[name].append(flat(end).astype(np.float64))
+    far = {
+        name: float(np.linalg.norm(there - here) / np.linalg.norm(here) / rtol)
+        for name, (there, here) in ends.items()
+    }
     return {"rtol": rtol, "units_of_rtol": far}
 
 

@@ -21,11 +21,11 @@ def check_number(
     """
     if not is_concrete(value):
         return
-    kind = np.asarray(value).dtype
-    real = jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)
+    number = np.asarray(value)
+    # numpy's own kinds leave out bfloat16.
+    real = any(jnp.issubdtype(number.dtype, k) for k in (jnp.floating, jnp.integer))
     if isinstance(value, str) or not real:
         raise TypeError(f"{name}={value!r} is no number; it {remedy}")
-    number = np.asarray(value)
     if number.ndim:
         raise ValueError(f"{name} has shape {number.shape}; it {remedy}")
     if not holds(float(number)):

@@ -183,7 +183,7 @@ def gpu() -> str:
     measured, rows = report("gpu"), []
     for row in measured["field"]:
         parts = " and ".join(f"{row[of]['part']:.2f}" for of in ("highest", "default"))
-        name = f"{_widths(row['widths'])}, {row['samples']:,} samples: gradient"
+        name = f"{row['widths']}, {row['samples']:,} samples: gradient"
         rows.append([name, f"{parts} of the matrix products' rate (float32, TF32)"])
     for row in measured["steps"]:
         exact, adaptive = (1e3 * row[s]["seconds"] for s in ("ExactKinks", "Adaptive"))
@@ -197,10 +197,6 @@ def gpu() -> str:
     rows.append(["`gfdyn escape`, the job of `make run`", job])
     device = f"*{measured['machine']['device']}.* {machine(measured)}"
     return f"{_table(['', 'measured'], rows)}\n\n{device}"
-
-
-def _widths(widths: Sequence[int]) -> str:
-    return f"[{', '.join(map(str, widths))}]"
 
 
 TABLES: dict[str, Callable[[], str]] = {

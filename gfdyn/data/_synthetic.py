@@ -112,11 +112,8 @@ def orthogonal(
 
     Args:
         n: N, the number of samples, at most `dim`.
-        dim: d, the number of input features.
-        outputs: k, the number of targets of each sample.
-        key: seeds the draw.
+        dim, outputs, key, dtype: see `gaussian`.
         scales: the lengths $\lambda_i$, (N,); None for unit vectors.
-        dtype: of inputs and targets, a floating one; JAX's default float if None.
 
     Raises:
         ValueError: if n exceeds `dim`, or a length is not positive and finite.
@@ -148,12 +145,8 @@ def rank_one(
     setting of Bantzis, Simon & Jacot, proposition 3.3.
 
     Args:
-        n: N, the number of samples.
-        dim: d, the number of input features.
-        outputs: k, the number of targets of each sample.
-        key: seeds the draw.
+        n, dim, outputs, key, dtype: see `gaussian`.
         noise: the factor of Z, 0 or more.
-        dtype: of inputs and targets, a floating one; JAX's default float if None.
     """
     check_counts(n=n, dim=dim, outputs=outputs)
     if not 0 <= noise < math.inf:
@@ -171,11 +164,7 @@ def parallel(
     """Inputs on one ray, positive multiples of a unit vector; N(0, 1) targets.
 
     Args:
-        n: N, the number of samples.
-        dim: d, the number of input features.
-        outputs: k, the number of targets of each sample.
-        key: seeds the draw.
-        dtype: of inputs and targets, a floating one; JAX's default float if None.
+        n, dim, outputs, key, dtype: see `gaussian`.
     """
     return rank_one(n, dim, outputs, key=key, dtype=dtype)
 
@@ -189,10 +178,7 @@ def antipodal(
 
     Args:
         n: the number of pairs.
-        dim: d, the number of input features.
-        outputs: k, the number of targets of each sample.
-        key: seeds the draw.
-        dtype: of inputs and targets, a floating one; JAX's default float if None.
+        dim, outputs, key, dtype: see `gaussian`.
     """
     check_counts(n=n, dim=dim, outputs=outputs)
     x_key, y_key = random_keys(key, 2)

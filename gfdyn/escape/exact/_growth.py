@@ -129,7 +129,7 @@ def escape_time(
 
     Args:
         degree, speed: see `log_explosion_radius`.
-        initial_radius: r₀ > 0, which is ‖θ‖/√L at the start.
+        initial_radius: see `explosion_radius`.
         radius: r > 0, the same at the end.
 
     Raises:
@@ -145,7 +145,7 @@ def blow_up_time(degree: int, speed: ArrayLike, initial_radius: ArrayLike) -> Re
 
     Args:
         degree, speed: see `log_explosion_radius`.
-        initial_radius: r₀ > 0, which is ‖θ‖/√L at the start.
+        initial_radius: see `explosion_radius`.
 
     Raises:
         TypeError, ValueError: if the degree is no integer of at least 2, or speed or
