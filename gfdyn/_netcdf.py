@@ -20,12 +20,11 @@ def write_netcdf(path: str | os.PathLike, groups: Mapping[str, "xr.Dataset"]) ->
     Raises:
         OSError: if it cannot be written there; says why, and what helps.
     """
-    # In memory first: HDF5 on a disk that is full brings the process down at its end.
-    content = _content(groups)
-    replace_atomically(path, partial(Path.write_bytes, data=content))
+    write_content(path, netcdf_content(groups))
 
 
-def _content(groups: Mapping[str, "xr.Dataset"]) -> memoryview:
+def netcdf_content(groups: Mapping[str, "xr.Dataset"]) -> io.BytesIO:
+    """The bytes of a file of datasets by the names of their groups."""
     import h5netcdf
     from xarray.backends import H5NetCDFStore
 
@@ -34,4 +33,14 @@ def _content(groups: Mapping[str, "xr.Dataset"]) -> memoryview:
         for name, dataset in groups.items():
             group: Any = file if name == "/" else file.create_group(name)
             dataset.dump_to_store(H5NetCDFStore(group))
-    return buffer.getbuffer()
+    return buffer
+
+
+def write_content(path: str | os.PathLike, content: io.BytesIO) -> None:
+    """A file of bytes that were written to memory: HDF5 on a disk that is full brings the
+    process down at its end.
+
+    Raises:
+        OSError: if it cannot be written there; says why, and what helps.
+    """
+    replace_atomically(path, partial(Path.write_bytes, data=content.getbuffer()))

@@ -1,6 +1,5 @@
 """Files of trajectories: netCDF for every tool, and beside it what restores them."""
 
-import hashlib
 import json
 import os
 import warnings
@@ -8,21 +7,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from .._atomic import remove_orphans
-from .._netcdf import write_netcdf
+from .._netcdf import netcdf_content, write_content
 from ._serialise import decode_fields, encode
+from ._state import FORMAT, read_state, write_state
 
 
 if TYPE_CHECKING:
+    import numpy as np
     import xarray as xr
 
 
 _Made = TypeVar("_Made")
-
-_FORMAT = 1
-_STATE = "state"
 
 
 def write_file(
@@ -30,19 +26,12 @@ def write_file(
 ) -> None:
     """A file of the dataset, and of the fields in a group of its own, with a checksum over
     their names and numbers; temporary files that killed processes left beside it go."""
-    import xarray as xr
-
     arrays: dict[str, np.ndarray] = {}
     tree = json.dumps({name: encode(v, name, arrays) for name, v in fields.items()})
-    state = xr.Dataset(
-        {
-            name: ([f"{name}:{i}" for i in range(array.ndim)], array)
-            for name, array in arrays.items()
-        },
-        attrs={"format": _FORMAT, "fields": tree, "checksum": _checksum(tree, arrays)},
-    )
+    content = netcdf_content({"/": dataset})
+    write_state(content, tree, arrays)
     remove_orphans(Path(path).parent)
-    write_netcdf(path, {"/": dataset, _STATE: state})
+    write_content(path, content)
 
 
 def read_file(
@@ -57,47 +46,31 @@ def read_file(
         FileNotFoundError: if there is no such file.
         ValueError: if it is none of these files, damaged, or its check raises.
     """
-    import xarray as xr
-
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; give one that traj.save wrote.")
     try:
-        with xr.open_dataset(path, engine="h5netcdf", group=_STATE) as state:
-            state.load()
+        state = read_state(path)
     except Exception as error:
         raise _unreadable(path, error) from error
-    if state.attrs.get("format") != _FORMAT:
+    if state.format != FORMAT:
         raise ValueError(
-            f"{path}: format {state.attrs.get('format')}, but this version of gfdyn "
-            f"reads format {_FORMAT}."
+            f"{path}: format {state.format}, but this version of gfdyn reads format "
+            f"{FORMAT}."
         )
     try:
-        arrays = {str(name): variable.values for name, variable in state.items()}
-        tree = str(state.attrs["fields"])
-        expected = state.attrs.get("checksum")
-        if expected is not None and expected != _checksum(tree, arrays):
+        if not state.is_whole:
             raise ValueError("its numbers or settings are not those of its checksum")
-        made: _Made = decode_fields(cls, json.loads(tree), arrays)
+        made: _Made = decode_fields(cls, json.loads(state.tree), state.arrays)
         check(made)
     except Exception as error:
         raise _unreadable(path, error) from error
-    if expected is None:
+    if state.checksum is None:
         warnings.warn(
             f"{path} was written before files had checksums; save it again to have one.",
             stacklevel=3,
         )
     return made
-
-
-def _checksum(tree: str, arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over the tree, and name, kind, shape and bytes of each array."""
-    digest = hashlib.sha256(tree.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        digest.update(f"|{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:

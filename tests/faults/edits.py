@@ -2,18 +2,15 @@
 format: what no trajectory can be, with a checksum that is right.
 """
 
-import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
-from gfdyn._netcdf import write_netcdf
-from gfdyn.run._files import _checksum
 from gfdyn.run._serialise import _known_classes
+from gfdyn.run._state import read_state, write_state
 
 
 Arrays = dict[str, np.ndarray]
@@ -30,25 +27,15 @@ _CHOICES = {"reduction": ("mean", "sum"), "clock": ("physical", "loss", "arc")}
 
 def edited(random: np.random.Generator, file: Path) -> str:
     """Edit one field of a file and compute its checksum anew; the name of the field."""
-    content = io.BytesIO(file.read_bytes())
-    dataset, state = (
-        xr.load_dataset(content, engine="h5netcdf", group=group)
-        for group in (None, "state")
-    )
-    tree = json.loads(state.attrs["fields"])
-    arrays = {str(name): variable.values for name, variable in state.items()}
+    _, text, _, arrays = read_state(file)
+    tree = json.loads(text)
     places = list(_places({"dict": tree}, ()))
     while True:
         place = places[random.integers(len(places))]
         edit = EDITS[random.integers(len(EDITS))]
         if edit(random, place, arrays):
             break
-    text = json.dumps(tree)
-    written = xr.Dataset(
-        {n: ([f"{n}:{i}" for i in range(a.ndim)], a) for n, a in arrays.items()},
-        attrs={**state.attrs, "fields": text, "checksum": _checksum(text, arrays)},
-    )
-    write_netcdf(file, {"/": dataset, "state": written})
+    write_state(file, json.dumps(tree), arrays)
     return place[2][0]
 
 

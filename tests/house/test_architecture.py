@@ -74,7 +74,7 @@ LATE_IMPORTS = {
     ("run._labelling", "xarray"),
     ("_progress", "tqdm"),
     ("descent._sgd", "optax"),
-    ("run._files", "xarray"),
+    ("run._state", "h5py"),
     ("_netcdf", "h5netcdf"),
     ("_netcdf", "xarray.backends"),
     ("escape.exact._column_generation", "scipy.optimize"),

@@ -3,7 +3,6 @@ a file that cannot be saved says what helps.
 """
 
 import errno
-import io
 import json
 import os
 import re
@@ -15,11 +14,9 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-import xarray as xr
 
 import gfdyn as gf
-from gfdyn._netcdf import write_netcdf
-from gfdyn.run._files import _checksum
+from gfdyn.run._state import read_state, write_state
 
 
 Arrays = dict[str, np.ndarray]
@@ -42,17 +39,10 @@ def file(traj, tmp_path) -> Path:
 
 def forge(file: Path, edit: Callable[[dict, Arrays], object]) -> None:
     """Edit the tree or the arrays of a file, and compute its checksum anew."""
-    content = io.BytesIO(file.read_bytes())
-    state = xr.load_dataset(content, engine="h5netcdf", group="state")
-    tree = json.loads(state.attrs["fields"])
-    arrays = {str(name): variable.values for name, variable in state.items()}
+    _, text, _, arrays = read_state(file)
+    tree = json.loads(text)
     edit(tree, arrays)
-    text = json.dumps(tree)
-    forged = xr.Dataset(
-        {n: ([f"{n}:{i}" for i in range(a.ndim)], a) for n, a in arrays.items()},
-        attrs={"format": 1, "fields": text, "checksum": _checksum(text, arrays)},
-    )
-    write_netcdf(file, {"/": xr.Dataset(), "state": forged})
+    write_state(file, json.dumps(tree), arrays)
 
 
 def problem_of(tree: dict) -> dict:
