@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from .._numbers import check_number, is_threshold
 from ..nets import AbstractNet
 from ..problem import Problem
 from ._spectra import Normalisation, check_normalisation, check_threshold
@@ -29,12 +30,14 @@ def layer_ranks(
         zero_norm: a matrix with ‖W_l‖_F up to it counts as zero, of rank 0.
 
     Raises:
-        TypeError, ValueError: on an unknown normalisation, or unless the threshold is a
-            number of at least 0.
+        TypeError, ValueError: on an unknown normalisation, or unless `threshold` and
+            `zero_norm` are numbers of at least 0.
     """
     del problem
     check_normalisation(normalisation)
     check_threshold(threshold)
+    remedy = "must be 0 or more: the norm up to which a matrix counts as zero."
+    check_number("zero_norm", zero_norm, is_threshold, remedy)
 
     def rank(w: Array) -> Int[Array, ""]:
         # In units of the largest entry, whose powers neither under- nor overflow.

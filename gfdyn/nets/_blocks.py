@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Literal
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import jax.random as jr
 from jaxtyping import Array, ArrayLike, DTypeLike, PRNGKeyArray
 
 from .._keys import check_key
+from .._numbers import check_counts
 from ._activation import PiecewiseLinear, activation as activation_of
 from ._batch_norm import Normalisation
 from ._connections import AbstractConnection, Conv, Dense, Diagonal, Identity
@@ -106,7 +108,11 @@ def dense(
             `PiecewiseLinear`.
         bias: whether each unit has one, which starts from 0.
         norm: `batch_norm()` before σ; None for none.
+
+    Raises:
+        ValueError: unless `width` is a whole number of at least 1.
     """
+    check_counts(width=width)
 
     def grow(net: Growth) -> None:
         parts = [(source, net.dense(width, source)) for source in net.here]
@@ -136,7 +142,11 @@ def conv(
             `PiecewiseLinear`.
         bias: whether each channel has one, which starts from 0.
         norm: `batch_norm()` before σ, over samples and positions; None for none.
+
+    Raises:
+        ValueError: unless `channels` is a whole number of at least 1.
     """
+    check_counts(channels=channels)
 
     def grow(net: Growth) -> None:
         *grid, _ = net.shapes[net.here[0]]
@@ -169,6 +179,9 @@ def resnet_identity(hidden: int, activation: Spec = "relu", bias: bool = False) 
         hidden: the number of rows of Y.
         activation: both σ, a name or a `PiecewiseLinear`: see `gf.nets.activation`.
         bias: whether both layers have one, which starts from 0.
+
+    Raises:
+        ValueError: unless `hidden` is a whole number of at least 1.
     """
 
     def skip(net: Growth, start: int) -> tuple[int, AbstractConnection]:
@@ -184,6 +197,9 @@ def resnet_diagonal(hidden: int, activation: Spec = "relu", bias: bool = False) 
         hidden: the number of rows of Y.
         activation: both σ, a name or a `PiecewiseLinear`: see `gf.nets.activation`.
         bias: whether both layers have one, which starts from 0.
+
+    Raises:
+        ValueError: unless `hidden` is a whole number of at least 1.
     """
 
     def skip(net: Growth, start: int) -> tuple[int, AbstractConnection]:
@@ -203,7 +219,11 @@ def resnet_free(
         width: the number of rows of U and Z.
         activation: both σ, a name or a `PiecewiseLinear`: see `gf.nets.activation`.
         bias: whether both layers have one, which starts from 0.
+
+    Raises:
+        ValueError: unless `hidden` and `width` are whole numbers of at least 1.
     """
+    check_counts(width=width)
 
     def skip(net: Growth, start: int) -> tuple[int, AbstractConnection]:
         return width, net.dense(width, start)
@@ -220,7 +240,11 @@ def resnet_branch(
         hidden: the number of rows of Y.
         activation: both σ, a name or a `PiecewiseLinear`: see `gf.nets.activation`.
         norm: both n, `batch_norm()`; None for none.
+
+    Raises:
+        ValueError: unless `hidden` is a whole number of at least 1.
     """
+    check_counts(hidden=hidden)
 
     def grow(net: Growth) -> None:
         start = net.only("resnet_branch")
@@ -240,6 +264,8 @@ def _residual(
     activation: Spec,
     bias: bool,
 ) -> Block:
+    check_counts(hidden=hidden)
+
     def grow(net: Growth) -> None:
         start = net.only(name)
         dense(hidden, activation, bias)(net)
@@ -262,7 +288,12 @@ def densely_connected(
         activation: σ of every layer, a name or a `PiecewiseLinear`: see
             `gf.nets.activation`.
         bias: whether every layer has one, which starts from 0.
+
+    Raises:
+        ValueError: unless `widths` are whole numbers of at least 1.
     """
+    for i, width in enumerate(widths):
+        check_counts(**{f"widths[{i}]": width})
 
     def grow(net: Growth) -> None:
         seen = net.here
@@ -333,10 +364,11 @@ def sequential(
 
 
 def _each(size: int | Sequence[int], dimensions: int, name: str) -> tuple[int, ...]:
-    sizes = (size,) * dimensions if isinstance(size, int) else tuple(size)
-    if len(sizes) != dimensions or min(sizes) < 1:
+    sizes = tuple(size) if isinstance(size, Sequence) else (size,) * dimensions
+    whole = all(isinstance(each, Integral) and each >= 1 for each in sizes)
+    if len(sizes) != dimensions or not whole:
         raise ValueError(
-            f"{name}={size} must be one positive number, or {dimensions} of them."
+            f"{name}={size} must be one positive whole number, or {dimensions} of them."
         )
     return sizes
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from .._numbers import check_number, is_positive
 from ._annotated import Axes, Text
 
 
@@ -25,7 +26,11 @@ def label_ends(ax: Axes, fontsize: float = 7.0) -> list[Text]:
     Args:
         ax: the axes that the lines are in.
         fontsize: of the labels, in points.
+
+    Raises:
+        TypeError, ValueError: unless the size is a positive number.
     """
+    check_number("fontsize", fontsize, is_positive, "must be positive, such as 7 points.")
     for text in [text for text in ax.texts if text.get_gid() == _LABEL]:
         text.remove()
     lines = [line for line in ax.lines if not str(line.get_label()).startswith("_")]

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .._numbers import check_counts
+
 
 ONE_COLUMN = 3.25
 """The width of one column, in inches."""
@@ -73,8 +75,12 @@ def shades(number: int) -> list[tuple[float, float, float, float]]:
     They are those of viridis but for its lightest fifth, which is lost on white.
 
     Args:
-        number: how many.
+        number: how many; 0 or more.
+
+    Raises:
+        ValueError: unless it is a whole number of at least 0.
     """
+    check_counts(0, number=number)
     from matplotlib import colormaps
 
     viridis = colormaps["viridis"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .._numbers import check_number, is_not_negative
 from ._annotated import Axes, DataArray, Dataset
 from ._axes import clock_of, from_zero, log_axis, reach, symbol
 from ._labels import label_ends
@@ -172,8 +173,13 @@ def zoom_on_change(ax: Axes, dataset: Dataset, margin: float = 0.15) -> None:
         ax: whose axis it is.
         dataset: of `traj.to_xarray()`, with the record `risk`.
         margin: how much of the wait to keep before the first 0.1 % of the fall has
-            happened, as a part of the time from there to the end.
+            happened, as a part of the time from there to the end; 0 or more.
+
+    Raises:
+        TypeError, ValueError: unless the margin is a number of at least 0.
     """
+    remedy = "must be 0 or more: a part of the time after the wait, such as 0.15."
+    check_number("margin", margin, is_not_negative, remedy)
     if window := change_window(dataset, margin):
         ax.set_xlim(*window)
 

@@ -173,6 +173,12 @@ def test_thresholds_are_not_negative(name, threshold):
         getattr(diagnostics, name)(problem, net, threshold)
 
 
+def test_the_norm_of_zero_is_not_negative():
+    problem, net, *_ = build()
+    with pytest.raises(ValueError, match=r"zero_norm=-0\.1 must be 0 or more"):
+        diagnostics.layer_ranks(problem, net, zero_norm=-0.1)
+
+
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize("name", THRESHOLDS)
 def test_thresholds_may_be_traced_or_infinite(name):

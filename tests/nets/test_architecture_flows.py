@@ -18,6 +18,9 @@ from gfdyn.nets import (
     dense,
     densely_connected,
     in_layers,
+    resnet_branch,
+    resnet_diagonal,
+    resnet_free,
     resnet_identity,
     sequential,
 )
@@ -190,7 +193,7 @@ def test_least_subgradient_is_the_velocity_where_a_convolution_slides():
         (3, [conv(2, 2)], "conv comes from a layer of shape (3,); it needs one to three"),
         ((3, 1), [conv(2, 4)], "a window (4,) does not fit into the grid (3,)"),
         ((3, 1), [conv(2, 2, padding="FULL")], "padding='FULL'; use 'VALID', 'SAME'"),
-        ((3, 1), [conv(2, (2, 2))], "window=(2, 2) must be one positive number, or 1"),
+        ((3, 1), [conv(2, (2, 2))], "window=(2, 2) must be one positive whole number"),
         (
             3,
             [densely_connected([2]), resnet_identity(2)],
@@ -210,6 +213,34 @@ def test_least_subgradient_is_the_velocity_where_a_convolution_slides():
 def test_blocks_that_do_not_fit(shape, blocks, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         sequential(shape, blocks, key=jr.key(0))
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("size", [0, -1, 1.5])
+def test_sizes_of_blocks_are_whole_numbers(size):
+    """As they are given, and before there is a network."""
+    said = f"={size} must be an integer of at least 1."
+    blocks = {
+        "width": [dense, lambda size: resnet_free(2, size)],
+        "hidden": [resnet_branch, resnet_identity, resnet_diagonal],
+        "channels": [lambda size: conv(size, 2)],
+        r"widths\[1\]": [lambda size: densely_connected([2, size])],
+    }
+    blocks["hidden"].append(lambda size: resnet_free(size, 2))
+    for name, makers in blocks.items():
+        for make in makers:
+            with pytest.raises(ValueError, match=name + said):
+                make(size)
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("option", ["window", "strides"])
+def test_windows_are_whole_numbers(option):
+    for size in (0, 1.5, (1.5,)):
+        block = conv(2, **{"window": 2, option: size})
+        message = re.escape(f"{option}={size} must be one positive whole number, or 1")
+        with pytest.raises(ValueError, match=message):
+            sequential((3, 1), [block], key=jr.key(0))
 
 
 def layer(width, *parts, bias=None):

@@ -73,6 +73,15 @@ def test_log_risk_and_radius(ax):
     assert ax.get_yscale() == "linear"
 
 
+def test_numbers_of_drawing_are_refused_by_name(ax):
+    with pytest.raises(ValueError, match="number=-1 must be an integer of at least 0"):
+        plotting.shades(-1)
+    with pytest.raises(ValueError, match="fontsize=0.0 must be positive, such as 7"):
+        plotting.label_ends(ax, fontsize=0.0)
+    with pytest.raises(ValueError, match=r"margin=-0\.5 must be 0 or more: a part of"):
+        plotting.zoom_on_change(ax, dataset(), margin=-0.5)
+
+
 def test_radius_needs_an_escape_flow(ax):
     message = (
         r"no log_radius: it is of no EscapeFlow; integrate one, or .* gf\.plot\(traj\)"

@@ -187,6 +187,8 @@ def test_speed_bounds():
     assert bantzis.optimal_speed_bounds(problem, speed).verdict == "HOLDS"
     assert bantzis.optimal_speed_bounds(problem, 0.49 * speed).verdict == "VIOLATED"
     assert bantzis.optimal_speed_bounds(problem, 100.0).verdict == "VIOLATED"
+    with pytest.raises(ValueError, match="optimal_speed=0.0 must be positive"):
+        bantzis.optimal_speed_bounds(problem, 0.0)
 
 
 # --- Precision -------------------------------------------------------------------------

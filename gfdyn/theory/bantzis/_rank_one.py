@@ -153,7 +153,11 @@ def optimal_speed_bounds(problem: Problem, optimal_speed: ArrayLike) -> Check:
 
     Args:
         optimal_speed: s*, known or the best that was found.
+
+    Raises:
+        ValueError: unless the speed is positive.
     """
+    check_optimal_speed(optimal_speed)
     bounds = speed_bounds(problem)
     speed = jnp.asarray(optimal_speed, bounds.lower.dtype)
     return at_most(
