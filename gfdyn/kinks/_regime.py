@@ -110,6 +110,8 @@ class KinkRegime(eqx.Module):
         return jnp.where(p > small, ON, jnp.where(p < -small, OFF, self.state))
 
 
+# Traced once for all that call it
+@eqx.filter_jit
 def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     """What follows from a state of the sites."""
     on = t.present & (state == ON)

@@ -66,6 +66,8 @@ class FieldEvaluation(eqx.Module):
         return shared.openness(sliding, self.nu, jumps, self.z)
 
 
+# Traced once for all that call it
+@eqx.filter_jit
 def evaluate_field(
     flow: AbstractFlow,
     position: Any,
@@ -127,6 +129,8 @@ def evaluate_field(
     )
 
 
+# Traced once for all that call it
+@eqx.filter_jit
 def evaluate_along(
     flow: AbstractFlow, position: Any, gates: GateState, slots: Slots
 ) -> FieldEvaluation:

@@ -96,6 +96,8 @@ def slots_of(mask: Mask, places: int) -> Slots:
 def by_block(function: Callable[..., Any], *rows: Array) -> Any:
     """A function of some places, the last row whether they are taken, block by block; 0
     where none is."""
+    # Traced once, for its shapes and for its values
+    function = jax.jit(function)
     blocks = [r.reshape(-1, BLOCK, *r.shape[1:]) for r in rows]
     shapes = jax.eval_shape(function, *(b[0] for b in blocks))
     empty = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

@@ -82,6 +82,8 @@ class TangentNetwork(eqx.Module):
         return weak_normals(gram, self.rounding, jnp.maximum(self.largest_signal, size))
 
 
+# Traced once for all that call it
+@eqx.filter_jit
 def tangent_network(
     flow: AbstractFlow,
     position: Any,
