@@ -32,10 +32,12 @@ FAST := $(PLAIN) --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_
 CACHE := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.jax_cache \
   JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 
+WITH_FLAGS = flags="$(FAST)"; \
+  XLA_FLAGS="$$flags" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null || flags="$(PLAIN)"; \
+  $(CACHE) XLA_FLAGS="$$flags"
+
 tests: .venv/installed-test
-	flags="$(FAST)"; \
-	XLA_FLAGS="$$flags" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null || flags="$(PLAIN)"; \
-	$(CACHE) XLA_FLAGS="$$flags" $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(WITH_FLAGS) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The site, into site/; to look at it: .venv/bin/python -m http.server --directory site
 docs: .venv/installed-docs
@@ -43,7 +45,7 @@ docs: .venv/installed-docs
 
 # The table of faults, each row as often as it says: benchmarks/faults.json, docs/reliability.md
 faults: .venv/installed-test
-	$(CACHE) XLA_FLAGS="$(PLAIN)" $(BIN)/python tests/faults
+	$(WITH_FLAGS) $(BIN)/python tests/faults
 
 # The figures and tables of the papers, and our sweep, into results/, or some of them:
 # make experiments-bantzis; SIZE=--smoke for a trial, which mostly compiles.

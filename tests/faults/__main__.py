@@ -48,13 +48,12 @@ def counted_now(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The rows of the report, each said as it ends."""
     counted: list[dict[str, Any]] = []
     with tqdm(total=sum(row.trials for row in rows), desc="trials") as progress:
-        for some in counts(rows):
-            counted += some
-            for row in some:
-                outcomes = row["outcomes"]
-                said = ", ".join(f"{number} {name}" for name, number in outcomes.items())
-                progress.write(f"{row['part']}: {row['fault']}: {said}")
-                progress.update(sum(outcomes.values()))
+        for row in counts(rows):
+            counted.append(row)
+            outcomes = row["outcomes"]
+            said = ", ".join(f"{number} {name}" for name, number in outcomes.items())
+            progress.write(f"{row['part']}: {row['fault']}: {said}")
+            progress.update(sum(outcomes.values()))
     return counted
 
 

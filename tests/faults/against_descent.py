@@ -151,7 +151,8 @@ def _stack(*leaves: Any) -> Any:
     return jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
 
 
-@eqx.filter_jit
+# It runs for longer than it compiles, also where all else is compiled as fast as can be.
+@functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 3})
 def descend(
     problems: gf.Problem, nets: Any, step: jax.Array, count: jax.Array
 ) -> jax.Array:

@@ -27,6 +27,11 @@ def flow(
     return outcomes(program, tuple(range(first, first + SOME)))[structure, seed]
 
 
+def trials_of_programs() -> list[range]:
+    """Of each program, the trials of a row."""
+    return [range(SEEDS * i, SEEDS * (i + 1)) for i in range(len(PROGRAMS))]
+
+
 def _row(structure: str) -> Row:
     attempts: tuple[Attempt, ...] = tuple(
         functools.partial(flow, structure, program, seed)

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -47,10 +47,10 @@ class Row:
     trials: int
     sample: int = 1
 
-    def outcomes(self, trials: int) -> Iterator[Outcome]:
-        """What comes of the first trials; trial i is the same in every run."""
+    def outcomes(self, trials: Iterable[int]) -> Iterator[Outcome]:
+        """What comes of trials; each is the same in every run."""
         several = self.attempt if isinstance(self.attempt, tuple) else (self.attempt,)
-        for i in range(trials):
+        for i in trials:
             random = np.random.default_rng([zlib.crc32(self.fault.encode()), i])
             with tempfile.TemporaryDirectory() as folder:
                 yield several[i % len(several)](random, Path(folder))

@@ -10,7 +10,7 @@ from table import GOOD, Outcome, Row
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.part}: {row.fault}")
 def test_nothing_is_silent_lost_hanging_or_bare(row: Row, unhooked):
-    outcomes = list(row.outcomes(row.sample))
+    outcomes = list(row.outcomes(range(row.sample)))
     assert all(outcome.is_good for outcome in outcomes), outcomes
 
 
