@@ -77,6 +77,15 @@ def normals_of(net: AbstractNet, x: Array, gates: GateState, slots: Slots) -> No
     return Normals(normals, passed, constant(rounding))
 
 
+def unit_normals(
+    net: AbstractNet, x: Array, gates: GateState, slots: Slots
+) -> tuple[Array, Array]:
+    """The unit normals of kinks, 0 where there is none, and the lengths of ∂z/∂θ, or ∞."""
+    found = normals_of(net, x, gates, slots)
+    sizes = jnp.where(found.lengths > 0, found.lengths, jnp.inf)
+    return found.normals / sizes[:, None], sizes
+
+
 def parallel_angle(dtype: Any) -> float:
     """Normals at less than this angle, ∛ε, count as parallel: to tell such kinks apart
     would take multipliers that are rounding alone."""

@@ -21,7 +21,7 @@ from ..flows import AbstractFlow, State
 from ..nets import AbstractNet, norm
 from ._masks import any_of, masked, without
 from ._multipliers import Multipliers, Rows, multipliers, on_few_rows, on_rows
-from ._normals import gram_of, holding, normals_of, parallel_angle, weak_normals
+from ._normals import gram_of, holding, parallel_angle, unit_normals, weak_normals
 from ._openness import Openness
 from ._shared import SharedKinks
 from ._sites import (
@@ -147,7 +147,7 @@ def evaluate_along(
         gradient, signal = at.pullback(cotangent, nothing)
         moves = flow.assemble(position, at.outputs, gradient).position
         moves, _ = ravel_pytree(flow.point(moves))
-        normals, sizes = _unit_normals(net, x, gates, slots)
+        normals, sizes = unit_normals(net, x, gates, slots)
         gram = flow.gain(gradient) * gram_of(normals, slots.present)
         jumps = jnp.abs(slots.read(through_gates(net, signal)))
         jumps = jnp.where(jnp.isfinite(sizes), jumps * sizes, 0.0)
@@ -185,7 +185,7 @@ def back_along(
     net, x = flow.point(position), flow.problem.data.x
 
     def project() -> AbstractNet:
-        normals, sizes = _unit_normals(net, x, gates, slots)
+        normals, sizes = unit_normals(net, x, gates, slots)
         rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(constant(net))
         side = jnp.where(opens, rounding, -rounding)
         z = slots.read(preactivations(flow, position, gates)) / sizes - side
@@ -196,15 +196,6 @@ def back_along(
 
     moved = jax.lax.cond(jnp.any(slots.present), project, lambda: net)
     return flow.with_point(position, moved)
-
-
-def _unit_normals(
-    net: AbstractNet, x: Array, gates: GateState, slots: Slots
-) -> tuple[Array, Array]:
-    """The unit normals of kinks, 0 where there is none, and the lengths of ∂z/∂θ, or ∞."""
-    found = normals_of(net, x, gates, slots)
-    sizes = jnp.where(found.lengths > 0, found.lengths, jnp.inf)
-    return found.normals / sizes[:, None], sizes
 
 
 def _through_sharers(

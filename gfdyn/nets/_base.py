@@ -18,8 +18,8 @@ class AbstractNet(eqx.Module):
 
     Subclasses write their forward pass against `gates`, one callable `z -> a` for each
     hidden layer, and get live activations, frozen gates and kinks from it. A network of
-    one's own need not be a subclass: `gf.nets.wrap` takes any `eqx.Module` with `__call__`
-    and provides the rest.
+    one's own need not be a subclass: `gf.nets.wrap` takes any `eqx.Module` with `__call__`,
+    or with this `forward` alone, and provides the rest.
     """
 
     @property

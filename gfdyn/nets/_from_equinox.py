@@ -99,9 +99,12 @@ def _name(part: Any) -> str:
 
 
 def _image(function: Callable[..., Any], probes: np.ndarray) -> np.ndarray | None:
-    """Its values one by one; None where it does not take what it is given."""
+    """Its values one by one, under jit as well; None where it does not take what it is
+    given."""
     try:
-        return np.asarray(jax.vmap(function)(jnp.asarray(probes)))
+        # Compiled, as functions with derivatives of their own go to the trace outside.
+        with jax.ensure_compile_time_eval():
+            return np.asarray(jax.jit(jax.vmap(function))(jnp.asarray(probes)))
     # Anything may be raised by a function that is not meant for this shape.
     except Exception:
         return None

@@ -7,14 +7,13 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Float
 
-from .._tracing import is_concrete
-from ._activation import FrozenGate, PiecewiseLinear
+from ._activation import FrozenGate, PiecewiseLinear, relu
 from ._base import AbstractNet, Gate
 from ._foreign import remedy_for
 from ._from_equinox import from_equinox
+from ._homogeneity import degree_by_values
 from ._invariant import Invariant
 
 
@@ -34,6 +33,7 @@ class Wrapped(AbstractNet):
         call: how it is called.
         in_shape: of one input; a row of x is that, flattened.
         num_outputs: their number.
+        gates: the activations of a model that is written against gates.
         found_degree: the degree of homogeneity, None if there is none.
         reason: why it is no `MLP` or `LayeredNet` whose kinks are known, in words that name
             the layer or function; None of a model written against gates.
@@ -44,6 +44,7 @@ class Wrapped(AbstractNet):
     call: Call = eqx.field(static=True)
     in_shape: tuple[int, ...] = eqx.field(static=True)
     num_outputs: int = eqx.field(static=True)
+    gates: tuple[PiecewiseLinear, ...] = eqx.field(static=True)
     found_degree: int | None = eqx.field(static=True)
     reason: str | None = eqx.field(static=True)
 
@@ -55,7 +56,7 @@ class Wrapped(AbstractNet):
     @property
     def activations(self) -> tuple[PiecewiseLinear, ...]:
         """Those of a model that is written against gates; none that are known of others."""
-        return tuple(self.model.activations) if self.knows_kinks else ()
+        return self.gates
 
     @property
     def knows_kinks(self) -> bool:
@@ -138,12 +139,14 @@ def wrap(model: Any, in_shape: int | Sequence[int] | None = None) -> AbstractNet
     nothing between them, becomes an `MLP` or `LayeredNet`, with exact kinks and conserved
     quantities. Others are taken as they are, and `Wrapped.reason` says what is in the way:
     all floating arrays are trained, nothing is known to be conserved, and
-    `gf.solvers.Adaptive` integrates them; or `ExactKinks`, if the model has `activations`
-    and `forward(x, gates)`, as an `AbstractNet` has. Their degree of homogeneity is looked
-    for by numbers, f(cθ) = c^L f(θ) near θ.
+    `gf.solvers.Adaptive` integrates them; or `ExactKinks`, if the model is written against
+    gates: `forward(x, gates)` as an `AbstractNet` has it, in the place of `__call__`, for
+    ReLU, or beside `activations`, a `PiecewiseLinear` for each hidden layer. Their degree
+    of homogeneity is looked for by numbers, f(cθ) = c^L f(θ) near θ; of a traced θ, near a
+    point that is drawn.
 
     Args:
-        model: called with one argument.
+        model: called with one argument, or with gates.
         in_shape: of one input, such as (channels, height, width) of an image; a row of x is
             that, flattened. A number for a vector; None if an attribute of the model
             (`in_size`, `in_features`) or the shape of a matrix in it tells.
@@ -167,10 +170,12 @@ def wrap(model: Any, in_shape: int | Sequence[int] | None = None) -> AbstractNet
     known = from_equinox(model, given)
     if isinstance(known, AbstractNet):
         return known
-    call, shape, outputs = _call_and_sizes(model, parameters, given)
+    call, shape, outputs, gates = _call_and_sizes(model, parameters, given)
     reason = None if call == "gates" else known
-    net = Wrapped(parameters, rest, call, shape, outputs, None, reason)
-    return Wrapped(parameters, rest, call, shape, outputs, _degree(net), reason)
+    net = Wrapped(parameters, rest, call, shape, outputs, gates, None, reason)
+    return Wrapped(
+        parameters, rest, call, shape, outputs, gates, degree_by_values(net), reason
+    )
 
 
 def _check_leaves(model: Any, parameters: Any, rest: Any) -> None:
@@ -189,33 +194,38 @@ def _check_leaves(model: Any, parameters: Any, rest: Any) -> None:
 
 def _call_and_sizes(
     model: Any, parameters: Any, given: Sequence[int] | None
-) -> tuple[Call, tuple[int, ...], int]:
-    """How it is called, the shape of an input and the number of outputs."""
+) -> tuple[Call, tuple[int, ...], int, tuple[PiecewiseLinear, ...]]:
+    """How it is called, the shape of an input, the number of outputs, and its gates."""
     dtype = jax.tree.leaves(parameters)[0].dtype
-    gated = hasattr(model, "forward") and hasattr(model, "activations")
+    told = hasattr(model, "activations")
+    gated = hasattr(model, "forward") and (told or not callable(model))
     ways: tuple[Call, ...] = ("gates",) if gated else ("sample", "rows")
+    # There are not more hidden layers than arrays.
+    relus = (relu(),) * len(jax.tree.leaves(parameters))
+    most = tuple(model.activations) if gated and told else relus
     found = [(size,) for size in _in_sizes(model, parameters)]
     shapes = found if given is None else [tuple(given)]
     failures: list[Exception] = []
     for shape in shapes:
         rows = jax.ShapeDtypeStruct((_PROBES, *shape), dtype)
         for call in ways:
-            gates = tuple(model.activations) if gated else ()
+            gates = most if gated else ()
             try:
-                out, _ = eqx.filter_eval_shape(_called, model, call, rows, gates)
+                out, z = eqx.filter_eval_shape(_called, model, call, rows, gates)
                 samples, *features = out.shape
             except Exception as failure:
                 failures.append(failure)
                 continue
             if samples == _PROBES and len(features) <= 1:
-                return call, shape, math.prod(features)
+                return call, shape, math.prod(features), gates[: len(z)]
     tried = f"inputs of shape {', '.join(map(str, shapes))}" if shapes else "no input"
     lines = dict.fromkeys(str(failure).partition("\n")[0] for failure in failures)
     reason = f" ({'; '.join(lines)})" if lines else ""
     raise ValueError(
         f"{type(model).__name__} was tried with {tried}, and gave no outputs (out,) for "
         f"one, nor (N, out) for N of them{reason}. Give in_shape=, the shape of one input: "
-        "a number, or (channels, height, width); its __call__ must take x alone."
+        "a number, or (channels, height, width); its __call__ must take x alone, or its "
+        "forward x and gates, one for each of its `activations`, all ReLU if it has none."
     )
 
 
@@ -225,36 +235,3 @@ def _in_sizes(model: Any, parameters: Any) -> Iterator[int]:
     shapes = [leaf.shape for leaf in jax.tree.leaves(parameters) if leaf.ndim == 2]
     told += [columns for _, columns in shapes] + [rows for rows, _ in shapes]
     yield from dict.fromkeys(size for size in told if isinstance(size, int))
-
-
-def _degree(net: Wrapped) -> int | None:
-    """The degree of positive homogeneity, as multiples of a point drawn near θ tell, up to
-    64 times and down to a 64th; None if there is none."""
-    leaves, structure = jax.tree.flatten(net)
-    if not is_concrete(*leaves):
-        return None
-    dtype = leaves[0].dtype
-    keys = jr.split(jr.key(0), len(leaves) + 1)
-    # Also where some arrays, such as biases, are 0.
-    near = [
-        leaf + jnp.maximum(jnp.std(leaf), 0.1) * jr.normal(key, leaf.shape, dtype)
-        for leaf, key in zip(leaves, keys[1:], strict=True)
-    ]
-    x = jr.normal(keys[0], (_PROBES, net.in_size), dtype)
-
-    def outputs(factor: float) -> Array:
-        return jax.tree.unflatten(structure, [factor * leaf for leaf in near])(x)
-
-    at, doubled = outputs(1.0), outputs(2.0)
-    ratio = float(jnp.linalg.norm(doubled) / jnp.linalg.norm(at))
-    if not (math.isfinite(ratio) and ratio > 1):
-        return None
-    degree = round(math.log2(ratio))
-    # Far from θ, too: ReLU6 is homogeneous up to where it ends. But within float32.
-    far = 2.0 ** min(6, 100 // max(degree, 1))
-    rounding = 1e4 * float(jnp.finfo(dtype).eps) * jnp.max(jnp.abs(at))
-    agree = [
-        jnp.max(jnp.abs(outputs(c) / c**degree - at)) <= rounding
-        for c in (0.5, 2.0, far, 1 / far)
-    ]
-    return degree if degree >= 1 and all(agree) else None

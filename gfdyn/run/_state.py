@@ -23,7 +23,7 @@ _GROUP = "state"
 _File = str | os.PathLike | io.BytesIO
 
 
-class State(NamedTuple):
+class StoredState(NamedTuple):
     """What a file holds, of whatever format."""
 
     format: Any
@@ -49,7 +49,7 @@ def write_state(file: _File, tree: str, arrays: Mapping[str, np.ndarray]) -> Non
             group[name] = array
 
 
-def read_state(file: _File) -> State:
+def read_state(file: _File) -> StoredState:
     """What an HDF5 file holds; raises whatever h5py does on another file."""
     import h5py
 
@@ -58,7 +58,7 @@ def read_state(file: _File) -> State:
         arrays = {name: _array(item) for name, item in group.items() if not _is_axis(item)}
         # Files that xarray wrote have their numbers in arrays.
         number = np.ravel(group.attrs.get("format", "none")).tolist()
-        return State(
+        return StoredState(
             number[0] if len(number) == 1 else number,
             str(group.attrs.get("fields")),
             group.attrs.get("checksum"),

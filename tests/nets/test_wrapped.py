@@ -1,7 +1,5 @@
 """Networks of one's own: wrapped Equinox modules, PyTorch's layers."""
 
-from collections.abc import Sequence
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -358,35 +356,3 @@ def test_layers_of_torch(biases):
 def test_what_torch_has_and_a_stack_has_not(layers, message):
     with pytest.raises(ValueError, match=message):
         gf.nets.from_torch(layers)
-
-
-class Own(eqx.Module):
-    """A model written against gates."""
-
-    first: jax.Array
-    last: jax.Array
-
-    @property
-    def activations(self) -> tuple[gf.nets.PiecewiseLinear, ...]:
-        return (gf.nets.relu(),)
-
-    def forward(self, x: jax.Array, gates: Sequence) -> tuple:
-        z = x @ self.first.T
-        return gates[0](z) @ self.last.T, (z,)
-
-
-def test_a_model_written_against_gates_has_exact_kinks():
-    mlp = gf.nets.MLP([3, 5, 2], key=KEY)
-    own = gf.nets.wrap(Own(*mlp.weights))
-    data = gf.data.teacher(10, [3, 4, 2], key=jax.random.key(4))
-    assert (own.in_size, own.out_size, own.degree) == (3, 2, 2)
-    assert own.knows_kinks and own.parameter_names == ("first", "last")
-    values = tuple(gate.value for gate in mlp.frozen_gates(data.x))
-    pairs = own.gradient_norms(data.x, values), mlp.gradient_norms(data.x, values)
-    for ours, theirs in zip(*pairs, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-13)
-    flow = gf.GradientFlow(gf.Problem(data, gf.losses.squared))
-    ends = [gf.solve(flow, net, t1=3.0) for net in (own, mlp)]
-    assert ends[0].stats["num_crossings"] == ends[1].stats["num_crossings"] > 0
-    gaps = [a - b for a, b in zip(*(jax.tree.leaves(e.final) for e in ends), strict=True)]
-    assert max(float(jnp.abs(gap).max()) for gap in gaps) <= 1e-10
