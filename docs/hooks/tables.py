@@ -32,12 +32,18 @@ def report(name: str) -> Any:
     return json.loads((BENCHMARKS / f"{name}.json").read_text("utf-8"))
 
 
-def machine(measured: Any) -> str:
-    """One line: where this was measured, and with which versions."""
-    about = measured["machine"]
-    packages = [f"{name} {about[name]}" for name in ("jax", "diffrax") if name in about]
-    cores = f"{about['cores']} cores, load {about['load']}"
-    return f"*{about['processor']}, {cores}; {', '.join(packages)}.*"
+def machine(*measured: Any) -> str:
+    """A line for each machine: where these were measured, and with which versions."""
+    loads: dict[tuple[str, str], list[str]] = {}
+    for about in (each["machine"] for each in measured):
+        named = [f"{name} {about[name]}" for name in ("jax", "diffrax") if name in about]
+        place = f"{about['processor']}, {about['cores']} cores", ", ".join(named)
+        loads.setdefault(place, []).append(str(about["load"]))
+    lines = [
+        f"*{cores}, load {', '.join(load)}; {packages}.*"
+        for (cores, packages), load in loads.items()
+    ]
+    return "\n\n".join(lines)
 
 
 def claims(name: str) -> str:
@@ -118,16 +124,14 @@ def work_precision() -> str:
 def campaign() -> str:
     """Runs that end where gradient descent of small steps does, of each kind of network."""
     header = ["networks", "runs", "in line, sides", "in line, verified", "with a choice"]
-    lines, machines = [], []
-    for name in ("campaign", "campaign_kinds", "campaign_escape"):
-        measured = report(name)
-        machines.append(machine(measured))
-        for row in measured["rows"]:
-            sides, verified = row["sides"], row["verified"]
-            counts = row["seeds"], sides["in line"], verified["in line"]
-            counts += (verified["choices"],)
-            lines.append([_network(row["case"]), *map(str, counts)])
-    return f"{_table(header, lines)}\n\n{machines[0]}"
+    header += ["seconds, verified over sides"]
+    reports = [report(f"campaign{kind}") for kind in ("", "_kinds", "_escape")]
+    lines = []
+    for row in (row for measured in reports for row in measured["rows"]):
+        sides, verified = row["sides"], row["verified"]
+        counts = row["seeds"], sides["in line"], verified["in line"], verified["choices"]
+        lines.append([_network(row["case"]), *map(str, counts), f"{row['ratio']:.1f}"])
+    return f"{_table(header, lines)}\n\n{machine(*reports)}"
 
 
 def _network(case: str) -> str:
