@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
@@ -13,7 +15,9 @@ def check_key(key: PRNGKeyArray) -> None:
     Raises:
         TypeError: saying how to make one.
     """
-    if not eqx.is_array(key):
+    # Typed ones, or two words of old
+    kinds = (jax.dtypes.prng_key, jnp.uint32)
+    if not eqx.is_array(key) or not any(jnp.issubdtype(key.dtype, k) for k in kinds):
         seed = key if isinstance(key, int) else 0
         raise TypeError(
             f"key={key!r} must be a key of jax.random, such as jax.random.key({seed})."

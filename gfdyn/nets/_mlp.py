@@ -19,6 +19,12 @@ from ._invariant import Invariant
 ActivationSpec = str | PiecewiseLinear | Sequence[str | PiecewiseLinear]
 
 
+_NO_BIASES = (
+    "gf.nets.MLP has none; build it by gf.nets.sequential(in_size, "
+    "[gf.nets.dense(width, bias=True), ...], key=...)."
+)
+
+
 class MLP(AbstractNet):
     r"""A bias-free network $f(x) = W_L \sigma_{L-1}(\dots \sigma_1(W_1 x))$.
 
@@ -29,10 +35,7 @@ class MLP(AbstractNet):
     matrices: tuple[Float[Array, "*stack _ _"], ...]
     hidden_activations: tuple[PiecewiseLinear, ...] = eqx.field(static=True)
 
-    @suggest_keywords(
-        bias="gf.nets.MLP has none; build it by gf.nets.sequential(in_size, "
-        "[gf.nets.dense(width, bias=True), ...], key=...)."
-    )
+    @suggest_keywords(**dict.fromkeys(("bias", "biases", "use_bias"), _NO_BIASES))
     def __init__(
         self,
         widths: Sequence[int],

@@ -81,6 +81,10 @@ CASES = {
         lambda flow, net: MLP([2, 3, 1], key=7),
         r"key=7 must be a key of jax\.random, such as jax\.random\.key\(7\)",
     ),
+    "key-array": (
+        lambda flow, net: MLP([2, 3, 1], key=jnp.asarray(7)),
+        r"key=.* must be a key of jax\.random, such as jax\.random\.key\(0\)",
+    ),
     "key-numpy": (
         lambda flow, net: gf.nets.sequential(
             2,
@@ -140,6 +144,10 @@ CASES = {
     "unheard-of": (
         lambda flow, net: MLP([2, 3, 1], key=KEY, dropout=0.5),
         "dropout=0.5 is no argument of MLP; it takes widths, key, scale, activation",
+    ),
+    "use-bias": (
+        lambda flow, net: MLP([2, 3, 1], key=KEY, use_bias=True),
+        r"use_bias=True is no argument of MLP; .*gf\.nets\.dense\(width, bias=True\)",
     ),
     "bias": (
         lambda flow, net: MLP([2, 3, 1], key=KEY, bias=True),
