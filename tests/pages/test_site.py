@@ -204,7 +204,7 @@ def test_tables_are_those_of_the_measurements(monkeypatch):
     ratio = tables.report("sweeps")["rows"][0]["ratio"]
     assert f"| {ratio:.2f} |" in page and "<!--" not in page
     claims = tables.filled("<!-- claims: bantzis/fig5 -->")
-    assert claims.count("| HOLDS |") > 3 and "commit" in claims
+    assert claims.count("| HOLDS |") > 3 and claims.count("; commit ") == 1
     with pytest.raises(KeyError):
         tables.filled("<!-- table: nothing -->")
 
@@ -213,11 +213,29 @@ def test_a_trial_is_not_shown(monkeypatch, tmp_path):
     """Its verdicts say nothing of a paper."""
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "hooks"))
     tables = import_module("tables")
-    (tmp_path / "trial").mkdir()
-    (tmp_path / "trial" / "claims.json").write_text('{"settings": {"smoke": true}}')
-    monkeypatch.setattr(tables, "MEASURED", tmp_path)
-    with pytest.raises(ValueError, match="trial"):
-        tables.filled("<!-- claims: trial -->")
+    (tmp_path / "a" / "trial").mkdir(parents=True)
+    (tmp_path / "a" / "trial" / "claims.json").write_text('{"settings": {"smoke": true}}')
+    monkeypatch.setattr(import_module("stamps"), "MEASURED", tmp_path)
+    for page in ("<!-- claims: a/trial -->", "![A](../measured/a/trial/b.png)"):
+        with pytest.raises(ValueError, match="trial"):
+            tables.filled(page)
+
+
+def test_each_figure_says_how_it_was_run(monkeypatch):
+    """Directly below it, and not again below the claims."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "hooks"))
+    tables, stamps = import_module("tables"), import_module("stamps")
+    figures = 0
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        page = tables.filled(path.read_text("utf-8"))
+        lines = [line for line in page.splitlines() if line]
+        drawn = [i for i, line in enumerate(lines) if "](../measured/" in line]
+        for i in drawn:
+            name = "/".join(lines[i].split("measured/")[1].split("/")[:2])
+            assert lines[i + 1] == stamps.stamp(name)
+        figures += len(drawn)
+        assert sum("; commit " in line for line in lines) == len(drawn), path
+    assert figures >= len(list(stamps.MEASURED.rglob("commit.txt"))) > 5
 
 
 class _Quiet(SimpleHTTPRequestHandler):
