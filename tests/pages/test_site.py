@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -45,6 +46,7 @@ class Page(HTMLParser):
         super().__init__()
         self.ids: set[str] = set()
         self.links: list[str] = []
+        self.cited: list[str] = []
         self.loads: list[str] = []
         self.prose: list[str] = []
         self._inside: list[str] = []
@@ -57,6 +59,8 @@ class Page(HTMLParser):
         if (link := attributes.get("href")) is not None:
             is_load = tag == "link" and attributes.get("rel") != "canonical"
             (self.loads if is_load else self.links).append(link)
+            if attributes.get("class") == "cited":
+                self.cited.append(link)
         if source := attributes.get("src"):
             self.loads.append(source)
         if tag in ("code", "pre", "script", "style"):
@@ -172,6 +176,20 @@ def test_all_is_two_clicks_away(pages):
             if returned is gf.theory.Check:
                 anchor = f"{theory.__name__}.{name}"
                 assert (f"papers/{paper}.html", anchor) in reached, anchor
+
+
+def test_what_is_cited_is_found(pages):
+    """Statements of papers lead to their rows, from other pages too."""
+    reached = {
+        (target(page, link), page) for page, found in pages.items() for link in found.cited
+    }
+    for (path, anchor), page in reached:
+        assert anchor in pages[path].ids, f"{page}: {path}#{anchor}"
+    rows = {where for where, _ in reached if re.search(r"-\d+$|^app-[a-z]$", where[1])}
+    assert len(rows) > 50
+    assert {path for path, _ in rows} == {f"papers/{paper}.html" for paper in PAPERS}
+    assert (("papers/bantzis.html", "prop-3-2"), "api/escape.html") in reached
+    assert (("papers/timor.html", "eq-19"), "papers/timor.html") in reached
 
 
 def test_first_page_shows_what_it_is(pages):
