@@ -181,7 +181,10 @@ def test_all_is_two_clicks_away(pages):
 def test_what_is_cited_is_found(pages):
     """Statements of papers lead to their rows, from other pages too."""
     reached = {
-        (target(page, link), page) for page, found in pages.items() for link in found.cited
+        (where, page)
+        for page, found in pages.items()
+        for link in found.cited
+        if (where := target(page, link))
     }
     for (path, anchor), page in reached:
         assert anchor in pages[path].ids, f"{page}: {path}#{anchor}"
