@@ -58,14 +58,15 @@ $(EXPERIMENTS:%=experiments-%): experiments-%: .venv/installed
 	for module in $(subst /,.,$(patsubst %.py,%,$(wildcard experiments/$*/[!_]*.py))); do \
 	  $(if $(SIZE),XLA_FLAGS=$(PLAIN)) $(BIN)/python -m $$module $(SIZE) || exit 1; done
 
-# What the pages of the papers show of them: claims and figures at full size, in hours
+# What the pages of the papers show of them: claims and figures at full size, in hours. The
+# commit is read first, as what is written changes the tree.
 MEASURED := $(patsubst docs/measured/%/claims.json,%,$(wildcard docs/measured/*/*/claims.json))
 
 .PHONY: measured
 measured: .venv/installed
-	for name in $(MEASURED); do \
+	commit=$$(git describe --always --dirty); for name in $(MEASURED); do \
 	  $(BIN)/python -m experiments.$$(echo $$name | tr / .) --out docs/measured/$$name || exit 1; \
-	  git rev-parse --short HEAD > docs/measured/$$name/commit.txt; done
+	  echo $$commit > docs/measured/$$name/commit.txt; done
 
 # Notebooks, stored with what they print and draw
 .PHONY: notebooks

@@ -5,28 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from cells import page_of
+from citations import cited
 from equations import Equations
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from names import public_names
 from see_also import with_see_also
+from statements import with_anchors
 from tables import filled
 
 
 ROOT = Path(__file__).resolve().parents[2]
 _TYPED = re.compile(r"^```python\n(?=>>> )", re.MULTILINE)
 _CODE = re.compile(r"(?<!\">)<code>(gf\.|gfdyn\.)?([A-Za-z_][\w.]*)</code>(?!</a>)")
-
-# The papers by the names that docstrings give them, and the headings of their pages
-_CITED = {
-    "Bantzis et al.": "bantzis-simon-and-jacot",
-    "Le &amp; Jegelka": "le-and-jegelka",
-    "Timor et al.": "timor-vardi-and-shamir",
-    "Galanti &amp; Poggio": "galanti-and-poggio",
-}
-_CITATION = re.compile(
-    f"({'|'.join(map(re.escape, _CITED))})(?![^<]*</(?:a|code|h[1-6]|em|strong|span)>)"
-)
 
 
 @event_priority(100)
@@ -55,14 +46,15 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **unused: Any) -> str:
     """Tables are drawn from the files of measurements; sessions are shown as such; names of
-    the API are followed by what to see beside them."""
+    the API are followed by what to see beside them; statements of papers have anchors."""
     del unused
-    text = with_see_also(filled(markdown), page.file.src_uri)
+    text = with_see_also(with_anchors(filled(markdown)), page.file.src_uri)
     return _TYPED.sub("```pycon\n", text)
 
 
 def on_page_content(html: str, page: Any, **unused: Any) -> str:
-    """Names of the package, and of papers, are links to where they are described."""
+    """Names of the package, of papers and their statements are links to where these are
+    described."""
     del unused
     room = page.meta.get("room", "gfdyn")
     names = public_names()
@@ -77,8 +69,5 @@ def on_page_content(html: str, page: Any, **unused: Any) -> str:
         shown = f"<code>{prefix or ''}{name}</code>"
         return f'<autoref optional identifier="{target}">{shown}</autoref>'
 
-    def cite(match: re.Match[str]) -> str:
-        return f'<autoref optional identifier="{_CITED[match[1]]}">{match[1]}</autoref>'
-
-    html = _CODE.sub(link, html)
-    return html if page.url.startswith("papers/") else _CITATION.sub(cite, html)
+    paper = room.removeprefix("gfdyn.theory.")
+    return cited(_CODE.sub(link, html), page.url, None if paper == room else paper)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from stamps import experiment, shown, stamp, stamped
+
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-MEASURED = Path(__file__).resolve().parents[1] / "measured"
 _MARK = re.compile(r"^<!-- (table|claims): ([\w/]+) -->$", re.MULTILINE)
 # The error at which methods are compared
 _ERROR = 1e-5
@@ -16,15 +17,22 @@ _DESCENTS = ("gradient descent", "gradient descent, PyTorch")
 
 
 def filled(markdown: str) -> str:
-    """The page, a table in place of each `<!-- table: NAME -->`, `<!-- claims: NAME -->`.
+    """The page, a table in place of each `<!-- table: NAME -->`, `<!-- claims: NAME -->`;
+    below what an experiment has measured, how it was run.
 
     Raises:
         KeyError, FileNotFoundError: on a name that no table has, or no experiment.
     """
-    return _MARK.sub(
-        lambda match: TABLES[match[2]]() if match[1] == "table" else claims(match[2]),
-        markdown,
-    )
+    have_figures = shown(markdown)
+
+    def table(match: re.Match[str]) -> str:
+        kind, name = match.groups()
+        if kind == "table":
+            return TABLES[name]()
+        # Below its figures it says so already.
+        return claims(name) if name in have_figures else f"{claims(name)}\n\n{stamp(name)}"
+
+    return _MARK.sub(table, stamped(markdown))
 
 
 def report(name: str) -> Any:
@@ -47,22 +55,13 @@ def machine(*measured: Any) -> str:
 
 
 def claims(name: str) -> str:
-    """The claims of an experiment at full size, with their verdicts, and how it was run."""
-    measured = json.loads((MEASURED / name / "claims.json").read_text("utf-8"))
-    if measured["settings"]["smoke"]:
-        raise ValueError(f"{name} is a trial (smoke=True), which has no verdicts to show.")
-    rows = [
-        [claim["claim"], claim["verdict"], _number(claim["measured"]), _range(claim)]
-        for claim in measured["claims"]
-    ]
-    for row, claim in zip(rows, measured["claims"], strict=True):
-        row[0] = _cell_text(f"{row[0]} ({claim['source']})")
-    commit = (MEASURED / name / "commit.txt").read_text("utf-8").strip()
-    packages = [f"{package} {each}" for package, each in measured["versions"].items()]
-    run = f"*`python -m experiments.{name.replace('/', '.')}`, "
-    run += f"{measured['seconds']:.0f} s on {measured['machine']}; "
-    run += f"commit {commit}, {', '.join(packages)}.*"
-    return f"{_table(['claim', 'verdict', 'measured', 'expected'], rows)}\n\n{run}"
+    """The claims of an experiment at full size, with their verdicts."""
+    rows = []
+    for claim in experiment(name)["claims"]:
+        statement = _cell_text(f"{claim['claim']} ({claim['source']})")
+        measured = _number(claim["measured"])
+        rows.append([statement, claim["verdict"], measured, _range(claim)])
+    return _table(["claim", "verdict", "measured", "expected"], rows)
 
 
 def _cell_text(text: str) -> str:

@@ -22,6 +22,8 @@ class Claim:
         measured: the number; inf for what did not happen in time enough, None where it was
             not tested.
         low, high: the range, both ends included.
+        known_false: whether it stands here to be refuted, which it is at every size.
+        trial: whether it was measured at a size that is too small to refute it.
     """
 
     statement: str
@@ -29,6 +31,8 @@ class Claim:
     measured: float | None
     low: float = -math.inf
     high: float = math.inf
+    known_false: bool = False
+    trial: bool = False
 
     def __post_init__(self):
         if not self.low <= self.high or self.low == self.high == math.inf:
@@ -48,10 +52,12 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """HOLDS, REFUTED or NOT TESTED."""
+        """HOLDS, REFUTED or NOT TESTED, as is what fails in a trial."""
         if self.measured is None:
             return "NOT TESTED"
-        return "HOLDS" if self.low <= self.measured <= self.high else "REFUTED"
+        if self.low <= self.measured <= self.high:
+            return "HOLDS"
+        return "NOT TESTED" if self.trial and not self.known_false else "REFUTED"
 
     @property
     def expected(self) -> str:
@@ -85,24 +91,20 @@ def near(
     )
 
 
-def held(statement: str, source: str, violated: Any) -> Claim:
+def held(statement: str, source: str, violated: Any, *, known_false: bool = False) -> Claim:
     """The claim that a statement is violated in none of its entries."""
     return Claim(
         statement=f"{statement}, entries violated",
         source=source,
         measured=int(violated),
         high=0,
+        known_false=known_false,
     )
 
 
 def violations(check: Any) -> Any:
     """In how many entries a check of `gf.theory` applies and fails."""
     return (check.applies & ~check.holds).sum()
-
-
-def unless(smoke: bool, value: Any) -> float | None:
-    """A number that a trial is too small for."""
-    return None if smoke else float(value)
 
 
 def table(claims: Sequence[Claim]) -> str:

@@ -37,9 +37,10 @@ def write(
     """Print the claims; write `claims.json`, NAME.nc and NAME.png to the folder.
 
     Args:
-        settings: the dataclass of all settings of the run.
+        settings: the dataclass of all settings of the run; `smoke` says that it is a trial.
         started: `time.perf_counter()` when it began.
     """
+    claims = [dataclasses.replace(claim, trial=settings.smoke) for claim in claims]
     out.mkdir(parents=True, exist_ok=True)
     for name, dataset in data.items():
         write_netcdf(out / f"{name}.nc", {"/": dataset})

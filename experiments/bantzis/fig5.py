@@ -190,6 +190,7 @@ def two_point_claims() -> list[Claim]:
             source="Prop. 3.2 as printed, for L = 1",
             measured=two - one,
             low=0.0,
+            known_false=True,
         ),
     ]
 

@@ -50,6 +50,7 @@ def descents(rates: tuple[float, ...], duration: float) -> tuple[xr.Dataset, lis
                         source="first version, App. F",
                         measured=float(found["first"][i].max()),
                         high=1e-12,
+                        known_false=True,
                     )
                 )
     table = np.reshape(drifts, (len(names), len(rates)))

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 import gfdyn as gf
-from experiments._common.claims import Claim, unless
+from experiments._common.claims import Claim
 from experiments.le_jegelka._neuron_classes import FIRST
 from experiments.le_jegelka._random_nets import separable
 from gfdyn.theory import le_jegelka as lj
@@ -64,7 +64,7 @@ def _measured(traj: gf.Trajectory) -> dict[str, jax.Array]:
     }
 
 
-def generic_claims(runs: xr.Dataset, smoke: bool) -> list[Claim]:
+def generic_claims(runs: xr.Dataset) -> list[Claim]:
     """All of M is far from conserved, and the ratio from 1; the diagonal is. Ends are those
     known of these nets, to their digits: least entries are 1.3e-4 to 5.30e-3 by descents of
     normalised gradients too, once these are as far (‖θ‖ of the flow at its end). Descents
@@ -82,7 +82,7 @@ def generic_claims(runs: xr.Dataset, smoke: bool) -> list[Claim]:
         Claim(
             statement="E2: least drift of M",
             source="ours, 71 to 197 at arc length 30",
-            measured=unless(smoke, runs["drift"].min()),
+            measured=float(runs["drift"].min()),
             low=70.5,
         ),
         Claim(
@@ -90,11 +90,12 @@ def generic_claims(runs: xr.Dataset, smoke: bool) -> list[Claim]:
             source="first version, Theorem 1",
             measured=float(runs["drift"].min()),
             high=1e-6,
+            known_false=True,
         ),
         Claim(
             statement="E2: largest ratio of W1 at the end",
             source="ours, .58 to .72",
-            measured=unless(smoke, last.max()),
+            measured=float(last.max()),
             high=0.725,
         ),
         Claim(
@@ -102,23 +103,24 @@ def generic_claims(runs: xr.Dataset, smoke: bool) -> list[Claim]:
             source="first version, Cor. 1",
             measured=float(last.min()),
             low=0.99,
+            known_false=True,
         ),
         Claim(
             statement="E2: least number of classes of neurons at the end",
             source="ours, 4 to 6",
-            measured=unless(smoke, runs["classes"].min()),
+            measured=float(runs["classes"].min()),
             low=4,
         ),
         Claim(
             statement="E2: least |entry| of the direction at the end, largest of all nets",
             source="ours; Assumption 2 wants it above 0",
-            measured=unless(smoke, runs["smallest_limit"].max()),
+            measured=float(runs["smallest_limit"].max()),
             high=5.4e-3,
         ),
         Claim(
             statement="E2: latest change of a sign, of all nets, in arc length",
             source="ours, as late as 26 of 30; Assumption 1",
-            measured=unless(smoke, runs["signs_from"].max()),
+            measured=float(runs["signs_from"].max()),
             low=25.5,
         ),
     ]

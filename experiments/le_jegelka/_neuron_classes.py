@@ -110,6 +110,7 @@ def class_claims(flow: xr.Dataset, rtol: float) -> list[Claim]:
                 source="first version, Theorem 1",
                 measured=drift,
                 high=1e-6,
+                known_false=True,
             ),
         ]
     squares = flow["two_squares"].values[-1]

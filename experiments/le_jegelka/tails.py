@@ -23,7 +23,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import gfdyn as gf
-from experiments._common.claims import Claim, held, unless, violations
+from experiments._common.claims import Claim, held, violations
 from experiments._common.output import write
 from experiments._common.settings import read_settings
 from experiments.le_jegelka._descent_slack import descents
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         end = settings.fitted if loss == "squared" else settings.length
         traj = flow(loss, end, settings.smoke)
         data[loss], made = measured(f"E5, {loss}", traj, start(loss)[1])
-        claims += [*made, *claims_on(loss, traj, settings.smoke)]
+        claims += [*made, *claims_on(loss, traj)]
     for name in settings.linear:
         runs = []
         for seed in range(settings.seeds):
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
             runs.append(run)
             claims += made
         data[name] = xr.concat(runs, xr.IndexVariable("seed", range(settings.seeds)))
-        claims += ratio_claims(name, data[name], settings.smoke)
+        claims += ratio_claims(name, data[name])
     figures = {"tails": draw(data)}
     data["descent"], made = descents(settings.rates, settings.duration)
     claims += made
@@ -181,7 +181,7 @@ def along(net: gf.nets.AbstractNet, nets: gf.nets.AbstractNet) -> tuple[Any, ...
     return spectra, alignment, jax.vmap(gf.nets.norm)(nets), constants, violated
 
 
-def ratio_claims(name: str, runs: xr.Dataset, smoke: bool) -> list[Claim]:
+def ratio_claims(name: str, runs: xr.Dataset) -> list[Claim]:
     """Ratios that tend to 1 rise, and are what they should be by then. Theorem 2 has it of
     the matrix before the output alone; a convolution is as far from rank one as what is
     behind it, reordered, which may be anything."""
@@ -195,13 +195,13 @@ def ratio_claims(name: str, runs: xr.Dataset, smoke: bool) -> list[Claim]:
             Claim(
                 statement=f"{label}: least ratio at the end, of all matrices and seeds",
                 source="ours, .89 to .97 at ‖θ‖² = 185 to 203",
-                measured=unless(smoke, ratio[:, -1].min()),
+                measured=float(ratio[:, -1].min()),
                 low=0.89,
             ),
             Claim(
                 statement=f"{label}: least rise of a ratio from half of ‖θ‖² to the end",
                 source="ours, they rise",
-                measured=unless(smoke, risen.min()),
+                measured=float(risen.min()),
                 low=0,
             ),
         ]
@@ -209,25 +209,25 @@ def ratio_claims(name: str, runs: xr.Dataset, smoke: bool) -> list[Claim]:
         Claim(
             statement=f"{label}: least ratio of FC at the end, of all seeds",
             source="ours, .92; Theorem 2 (15): it tends to 1",
-            measured=unless(smoke, ratio[:, -1, 2].min()),
+            measured=float(ratio[:, -1, 2].min()),
             low=0.92,
         ),
         Claim(
             statement=f"{label}: least rise of that of FC from half of ‖θ‖² to the end",
             source="Theorem 2 (15), it tends to 1",
-            measured=unless(smoke, risen[:, 2].min()),
+            measured=float(risen[:, 2].min()),
             low=0,
         ),
         Claim(
             statement=f"{label}: largest ratio of T1 at the end, of all seeds",
             source="ours, .86 of one net; Theorem 2 has 1/9 as limit",
-            measured=unless(smoke, ratio[:, -1, 0].max()),
+            measured=float(ratio[:, -1, 0].max()),
             low=0.86,
         ),
         Claim(
             statement=f"{label}: largest ratio of T2 at the end, of all seeds",
             source="ours, .95 of one net; Theorem 2 has 1/3 as limit",
-            measured=unless(smoke, ratio[:, -1, 1].max()),
+            measured=float(ratio[:, -1, 1].max()),
             low=0.95,
         ),
     ]

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -45,6 +46,7 @@ class Page(HTMLParser):
         super().__init__()
         self.ids: set[str] = set()
         self.links: list[str] = []
+        self.cited: list[str] = []
         self.loads: list[str] = []
         self.prose: list[str] = []
         self._inside: list[str] = []
@@ -57,6 +59,8 @@ class Page(HTMLParser):
         if (link := attributes.get("href")) is not None:
             is_load = tag == "link" and attributes.get("rel") != "canonical"
             (self.loads if is_load else self.links).append(link)
+            if attributes.get("class") == "cited":
+                self.cited.append(link)
         if source := attributes.get("src"):
             self.loads.append(source)
         if tag in ("code", "pre", "script", "style"):
@@ -174,6 +178,23 @@ def test_all_is_two_clicks_away(pages):
                 assert (f"papers/{paper}.html", anchor) in reached, anchor
 
 
+def test_what_is_cited_is_found(pages):
+    """Statements of papers lead to their rows, from other pages too."""
+    reached = {
+        (where, page)
+        for page, found in pages.items()
+        for link in found.cited
+        if (where := target(page, link))
+    }
+    for (path, anchor), page in reached:
+        assert anchor in pages[path].ids, f"{page}: {path}#{anchor}"
+    rows = {where for where, _ in reached if re.search(r"-\d+$|^app-[a-z]$", where[1])}
+    assert len(rows) > 50
+    assert {path for path, _ in rows} == {f"papers/{paper}.html" for paper in PAPERS}
+    assert (("papers/bantzis.html", "prop-3-2"), "api/escape.html") in reached
+    assert (("papers/timor.html", "eq-19"), "papers/timor.html") in reached
+
+
 def test_first_page_shows_what_it_is(pages):
     first = pages["index.html"]
     assert "escape.png" in first.loads
@@ -204,7 +225,7 @@ def test_tables_are_those_of_the_measurements(monkeypatch):
     ratio = tables.report("sweeps")["rows"][0]["ratio"]
     assert f"| {ratio:.2f} |" in page and "<!--" not in page
     claims = tables.filled("<!-- claims: bantzis/fig5 -->")
-    assert claims.count("| HOLDS |") > 3 and "commit" in claims
+    assert claims.count("| HOLDS |") > 3 and claims.count("; commit ") == 1
     with pytest.raises(KeyError):
         tables.filled("<!-- table: nothing -->")
 
@@ -213,11 +234,29 @@ def test_a_trial_is_not_shown(monkeypatch, tmp_path):
     """Its verdicts say nothing of a paper."""
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "hooks"))
     tables = import_module("tables")
-    (tmp_path / "trial").mkdir()
-    (tmp_path / "trial" / "claims.json").write_text('{"settings": {"smoke": true}}')
-    monkeypatch.setattr(tables, "MEASURED", tmp_path)
-    with pytest.raises(ValueError, match="trial"):
-        tables.filled("<!-- claims: trial -->")
+    (tmp_path / "a" / "trial").mkdir(parents=True)
+    (tmp_path / "a" / "trial" / "claims.json").write_text('{"settings": {"smoke": true}}')
+    monkeypatch.setattr(import_module("stamps"), "MEASURED", tmp_path)
+    for page in ("<!-- claims: a/trial -->", "![A](../measured/a/trial/b.png)"):
+        with pytest.raises(ValueError, match="trial"):
+            tables.filled(page)
+
+
+def test_each_figure_says_how_it_was_run(monkeypatch):
+    """Directly below it, and not again below the claims."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "hooks"))
+    tables, stamps = import_module("tables"), import_module("stamps")
+    figures = 0
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        page = tables.filled(path.read_text("utf-8"))
+        lines = [line for line in page.splitlines() if line]
+        drawn = [i for i, line in enumerate(lines) if "](../measured/" in line]
+        for i in drawn:
+            name = "/".join(lines[i].split("measured/")[1].split("/")[:2])
+            assert lines[i + 1] == stamps.stamp(name)
+        figures += len(drawn)
+        assert sum("; commit " in line for line in lines) == len(drawn), path
+    assert figures >= len(list(stamps.MEASURED.rglob("commit.txt"))) > 5
 
 
 class _Quiet(SimpleHTTPRequestHandler):

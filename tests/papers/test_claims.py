@@ -1,5 +1,6 @@
 """Claims: their verdicts, tables and files, and those on plateaus."""
 
+import dataclasses
 import json
 import math
 
@@ -22,6 +23,9 @@ def test_verdicts(module):
     near = claims.near("a", "b", 1.05, 1.0, 0.1)
     assert near.verdict == "HOLDS" and (near.low, near.high) == (0.9, 1.1)
     assert claims.near("a", "b", 1.2, 1.0, 0.1).verdict == "REFUTED"
+    assert verdict(0.9, low=1.0, trial=True) == "NOT TESTED"
+    assert verdict(1.0, low=1.0, trial=True) == "HOLDS"
+    assert verdict(0.9, low=1.0, trial=True, known_false=True) == "REFUTED"
 
 
 def test_claims_that_are_none(module):
@@ -71,6 +75,21 @@ def test_table_and_json(module):
         "verdict": "HOLDS",
     }
     assert second["measured"] is None and second["verdict"] == "NOT TESTED"
+
+
+def test_a_trial_refutes_nothing_but_what_is_known_false(module, tmp_path, capsys):
+    claims, output = module("_common.claims"), module("_common.output")
+    settings = dataclasses.make_dataclass("Settings", [("smoke", bool)])
+    rows = [
+        claims.Claim(statement="rises", source="b", measured=0.5, low=1.0),
+        claims.held("printed", "b", 3, known_false=True),
+    ]
+    for smoke, first in ((False, "REFUTED"), (True, "NOT TESTED")):
+        output.write(tmp_path, settings(smoke=smoke), rows, {}, {}, 0.0)
+        report = json.loads((tmp_path / "claims.json").read_text("utf-8"))
+        assert [row["verdict"] for row in report["claims"]] == [first, "REFUTED"]
+        assert [row["measured"] for row in report["claims"]] == [0.5, 3.0]
+        assert capsys.readouterr().out.count("REFUTED") == 2 - smoke
 
 
 def test_rests(module):
