@@ -25,8 +25,9 @@ from ._witness import check_reference, log_mean_size
 def minimum_norm_bound(reference: MLP, depth: int, sharp: bool = False) -> Scalar:
     r"""$b = B^{k/k'}$ of Thm 4, with $B = \max_l \|W_l\|_F$.
 
-    At an optimum the harmonic mean of ‖W_l*‖_F/‖W_l*‖_2 is at most b (eq. 4), each ‖W_l*‖_F
-    (eq. 19), and ‖θ*‖² at most k′ b² (eq. 18). Timor et al.
+    At an optimum $\theta^*$ the harmonic mean of $\|W_l^*\|_F / \|W_l^*\|_2$ is at most b
+    (eq. 4), each $\|W_l^*\|_F$ (eq. 19), and $\|\theta^*\|^2$ at most $k' b^2$ (eq. 18).
+    Timor et al.
 
     Args:
         reference: the shallower network, of depth k ≥ 2 and layers W_l.
@@ -45,8 +46,9 @@ def maximum_margin_bound(reference: MLP, depth: int, sharp: bool = False) -> Sca
     r"""$b = \sqrt2\,(B/\sqrt2)^{k/k'} \sqrt{(k'+1)/k'}$ of Thm 5, with
     $B = \max_l \|W_l\|_F$.
 
-    At an optimum the harmonic mean of ‖W_l*‖_F/‖W_l*‖_2 is at most b (eq. 8), each ‖W_l*‖_F
-    (eq. 21), and ‖θ*‖² at most k′ b² (eq. 20). Timor et al.
+    At an optimum $\theta^*$ the harmonic mean of $\|W_l^*\|_F / \|W_l^*\|_2$ is at most b
+    (eq. 8), each $\|W_l^*\|_F$ (eq. 21), and $\|\theta^*\|^2$ at most $k' b^2$ (eq. 20).
+    Timor et al.
 
     Args:
         reference: the shallower network, of depth k ≥ 2 and layers W_l.
