@@ -275,7 +275,10 @@ def lanes(solver: Any, bad: float, random: np.random.Generator, folder: Path) ->
             alone.final,
             together.final,
         )
-        if not all(jax.tree.leaves((to_the_bit, near))):
+        # It may fail alone, too, and says so.
+        succeeds = alone.result == gf.RESULTS.successful
+        off = succeeds and not all(jax.tree.leaves(near))
+        if off or not all(jax.tree.leaves(to_the_bit)):
             return Outcome.SILENT
     lane = jax.tree.map(lambda leaf: leaf[1], (together.result, together.final))
     finite = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(lane[1]))
