@@ -1,6 +1,7 @@
 """What Figs. 1 and 3 of Bantzis et al. show of SGD: from rank one to rank two."""
 
 import math
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -42,7 +43,7 @@ def _spectra_claims(name: str, run: xr.Dataset) -> list[Claim]:
             next_one = float(ratios(values[-1], 2, 1)[2:5].min())
     on_second, at_end = "on the second plateau", "at the end"
 
-    def claim(what: str, source: str, measured: float | None, **ends: float) -> Claim:
+    def claim(what: str, source: str, measured: float | None, **ends: Any) -> Claim:
         return Claim(statement=f"{name}: {what}", source=source, measured=measured, **ends)
 
     return [

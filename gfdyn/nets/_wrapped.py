@@ -197,12 +197,12 @@ def _call_and_sizes(
 ) -> tuple[Call, tuple[int, ...], int, tuple[PiecewiseLinear, ...]]:
     """How it is called, the shape of an input, the number of outputs, and its gates."""
     dtype = jax.tree.leaves(parameters)[0].dtype
-    told = hasattr(model, "activations")
-    gated = hasattr(model, "forward") and (told or not callable(model))
+    told = getattr(model, "activations", None)
+    gated = hasattr(model, "forward") and (told is not None or not callable(model))
     ways: tuple[Call, ...] = ("gates",) if gated else ("sample", "rows")
     # There are not more hidden layers than arrays.
     relus = (relu(),) * len(jax.tree.leaves(parameters))
-    most = tuple(model.activations) if gated and told else relus
+    most = relus if told is None else tuple(told)
     found = [(size,) for size in _in_sizes(model, parameters)]
     shapes = found if given is None else [tuple(given)]
     failures: list[Exception] = []

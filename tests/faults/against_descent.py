@@ -151,9 +151,7 @@ def _stack(*leaves: Any) -> Any:
     return jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0]
 
 
-# It runs for longer than it compiles, also where all else is compiled as fast as can be.
-@functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 3})
-def descend(
+def _descend(
     problems: gf.Problem, nets: Any, step: jax.Array, count: jax.Array
 ) -> jax.Array:
     """θ after so many steps, of all nets side by side."""
@@ -169,3 +167,9 @@ def descend(
         return ravel_pytree(jax.lax.fori_loop(0, count, after, net))[0]
 
     return eqx.filter_vmap(run)(problems, nets)
+
+
+# It takes the options of `jax.jit`, of which its type does not tell.
+_jit: Any = eqx.filter_jit
+# It runs for longer than it compiles, also where all else is compiled as fast as can be.
+descend = _jit(_descend, compiler_options={"xla_backend_optimization_level": 3})

@@ -182,14 +182,18 @@ def save_where_it_is_full(folder: Path, disk: Path, kilobytes: int, mount: bool)
     _settle_in_doubles(folder)
     trajectory = gf.load("second.nc")
     older = (folder / "first.nc").read_bytes()
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     if mount:
         _mount(disk, f"size={len(older) // 1024 + 1 + kilobytes}k")
         (disk / "run.nc").write_bytes(older)
     else:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * kilobytes, 1024 * kilobytes))
-    _try(trajectory, disk / "run.nc")
-    sys.stdout.flush()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * kilobytes, most))
+    said = _tried(trajectory, disk / "run.nc")
+    if not mount:
+        # What is printed goes to a file, too.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    print(said)
     left = sorted(entry.name for entry in disk.iterdir())
     whole = (disk / "run.nc").read_bytes() == older
     print("left", left, "older" if whole else "newer")
@@ -205,7 +209,7 @@ def save_where_it_may_not(folder: Path, kind: str) -> None:
         _mount(place, "ro")
     elif os.getuid() == 0:
         os.setuid(65534)
-    _try(trajectory, place / "run.nc")
+    print(_tried(trajectory, place / "run.nc"))
 
 
 def solve_in_shapes(folder: Path, shapes: int) -> None:
@@ -220,13 +224,13 @@ def solve_in_shapes(folder: Path, shapes: int) -> None:
     (folder / "risks.txt").write_text("\n".join(map(str, risks)))
 
 
-def _try(trajectory: gf.Trajectory, path: Path) -> None:
-    """Save it, and print what is said if that fails."""
+def _tried(trajectory: gf.Trajectory, path: Path) -> str:
+    """Save it; what is said if that fails."""
     try:
         trajectory.save(path)
-        print("saved")
     except OSError as error:
-        print(f"OSError {error.errno} {error}")
+        return f"OSError {error.errno} {error}"
+    return "saved"
 
 
 def _mount(place: Path, options: str) -> None:

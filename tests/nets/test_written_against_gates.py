@@ -72,7 +72,8 @@ class Counting(Forward):
 def test_a_forward_pass_alone_has_the_kinks_of_relu():
     mlp = gf.nets.MLP([3, 4, 4, 2], key=KEY, scale=0.5)
     own = gf.nets.wrap(Forward(mlp.weights))
-    assert own.activations == mlp.activations and own.reason is None
+    assert isinstance(own, gf.nets.Wrapped) and own.reason is None
+    assert own.activations == mlp.activations
     assert (own.in_size, own.out_size, own.degree) == (3, 2, 3)
     data = gf.data.teacher(10, [3, 4, 2], key=jax.random.key(4))
     flow = gf.GradientFlow(gf.Problem(data, gf.losses.squared))
