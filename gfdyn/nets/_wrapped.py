@@ -1,5 +1,6 @@
 """Networks of one's own: any Equinox module that maps inputs to outputs."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -173,9 +174,7 @@ def wrap(model: Any, in_shape: int | Sequence[int] | None = None) -> AbstractNet
     call, shape, outputs, gates = _call_and_sizes(model, parameters, given)
     reason = None if call == "gates" else known
     net = Wrapped(parameters, rest, call, shape, outputs, gates, None, reason)
-    return Wrapped(
-        parameters, rest, call, shape, outputs, gates, degree_by_values(net), reason
-    )
+    return dataclasses.replace(net, found_degree=degree_by_values(net))
 
 
 def _check_leaves(model: Any, parameters: Any, rest: Any) -> None:
@@ -200,16 +199,17 @@ def _call_and_sizes(
     told = getattr(model, "activations", None)
     gated = hasattr(model, "forward") and (told is not None or not callable(model))
     ways: tuple[Call, ...] = ("gates",) if gated else ("sample", "rows")
-    # There are not more hidden layers than arrays.
-    relus = (relu(),) * len(jax.tree.leaves(parameters))
-    most = relus if told is None else tuple(told)
+    gates: tuple[PiecewiseLinear, ...] = ()
+    if gated:
+        # There are not more hidden layers than arrays.
+        relus = (relu(),) * len(jax.tree.leaves(parameters))
+        gates = relus if told is None else tuple(told)
     found = [(size,) for size in _in_sizes(model, parameters)]
     shapes = found if given is None else [tuple(given)]
     failures: list[Exception] = []
     for shape in shapes:
         rows = jax.ShapeDtypeStruct((_PROBES, *shape), dtype)
         for call in ways:
-            gates = most if gated else ()
             try:
                 out, z = eqx.filter_eval_shape(_called, model, call, rows, gates)
                 samples, *features = out.shape
@@ -217,7 +217,8 @@ def _call_and_sizes(
                 failures.append(failure)
                 continue
             if samples == _PROBES and len(features) <= 1:
-                return call, shape, math.prod(features), gates[: len(z)]
+                gates = gates[: len(z)] if told is None else gates
+                return call, shape, math.prod(features), gates
     tried = f"inputs of shape {', '.join(map(str, shapes))}" if shapes else "no input"
     lines = dict.fromkeys(str(failure).partition("\n")[0] for failure in failures)
     reason = f" ({'; '.join(lines)})" if lines else ""

@@ -87,6 +87,21 @@ def test_who_counts_gates_is_asked_for_activations():
         gf.nets.wrap(Counting(gf.nets.MLP([3, 4, 2], key=KEY).weights))
 
 
+class Named(eqx.Module):
+    """Its attribute of that name is its own affair, as it has no forward pass of gates."""
+
+    w: jax.Array
+    activations: int = eqx.field(default=1, static=True)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return jnp.tanh(self.w @ x)
+
+
+def test_a_model_that_is_called_may_have_what_it_likes():
+    own = gf.nets.wrap(Named(jnp.ones((2, 3))))
+    assert own.activations == () and not own.knows_kinks
+
+
 # --- Under jit and vmap ----------------------------------------------------------------
 
 
