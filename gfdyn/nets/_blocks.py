@@ -292,8 +292,7 @@ def densely_connected(
     Raises:
         ValueError: unless `widths` are whole numbers of at least 1.
     """
-    for i, width in enumerate(widths):
-        check_counts(**{f"widths[{i}]": width})
+    check_counts(**{f"widths[{i}]": width for i, width in enumerate(widths)})
 
     def grow(net: Growth) -> None:
         seen = net.here

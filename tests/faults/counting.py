@@ -50,7 +50,7 @@ def shares(rows: Sequence[Row]) -> list[Share]:
     others.sort(key=lambda row: row != IN_MANY_SHAPES)
     alone = [([ROWS.index(row)], range(row.trials)) for row in others]
     by_program = [(flows, trials) for trials in trials_of_programs()] if flows else []
-    return [*alone[:1], *by_program, *alone[1:]]
+    return [*by_program, *alone]
 
 
 def tried(share: Share) -> Found:

@@ -190,9 +190,8 @@ def save_where_it_is_full(folder: Path, disk: Path, kilobytes: int, mount: bool)
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * kilobytes, most))
     said = _tried(trajectory, disk / "run.nc")
-    if not mount:
-        # What is printed goes to a file, too.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    # What is printed goes to a file, too.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     print(said)
     left = sorted(entry.name for entry in disk.iterdir())
     whole = (disk / "run.nc").read_bytes() == older
