@@ -14,6 +14,8 @@ from .. import diagnostics, plotting
 from ..run import Trajectory
 
 
+# Panels side by side in a figure of two columns, and their height in inches
+_COLUMNS, _HEIGHT = 3, 1.8
 # What a run records, and the report needs.
 RECORDS = {
     "risk": diagnostics.risk,
@@ -60,9 +62,10 @@ def _figures(dataset: xr.Dataset) -> dict[str, Figure]:
         "conserved": _single(plotting.balance_drift, dataset),
     }
     depth = dataset.sizes["layer"]
-    columns = min(3, depth)
+    columns = min(_COLUMNS, depth)
     rows = math.ceil(depth / columns)
-    grid = Figure(figsize=(3.4 * columns, 2.6 * rows), layout="constrained")
+    size = (plotting.TWO_COLUMNS, _HEIGHT * rows)
+    grid = Figure(figsize=size, layout="constrained")
     for layer, ax in enumerate(grid.subplots(rows, columns, squeeze=False).flat, 1):
         if layer <= depth:
             _draw_zoomed(partial(plotting.singular_values, layer=layer), ax, dataset)
@@ -77,14 +80,15 @@ def _overview(dataset: xr.Dataset) -> Figure:
     later = dataset.sizes["layer"] // 2 + 1
     panels: list[Callable[..., None]] = [plotting.loss, plotting.escape_speed]
     panels += [partial(plotting.singular_values, layer=i) for i in sorted({1, later})]
-    figure = Figure(figsize=(3 * len(panels), 2.8), layout="constrained")
+    size = (plotting.TWO_COLUMNS, _HEIGHT)
+    figure = Figure(figsize=size, layout="constrained")
     for draw, ax in zip(panels, figure.subplots(1, len(panels)), strict=True):
         _draw_zoomed(draw, ax, dataset)
     return figure
 
 
 def _single(draw: Callable[..., None], dataset: xr.Dataset) -> Figure:
-    figure = Figure(figsize=(5, 3.4), layout="constrained")
+    figure = Figure(figsize=(plotting.ONE_COLUMN, 2.2), layout="constrained")
     ax = figure.subplots()
     _draw_zoomed(draw, ax, dataset)
     # Labels are kept apart in the layout.

@@ -1,10 +1,7 @@
 """Gradient descent and SGD, on the same axis as flows."""
 
-from ._descend import (
-    descend as descend,
-    make_run as make_run,
-    to_trajectory as to_trajectory,
-)
+from ._arguments import make_run as make_run
+from ._descend import descend as descend, to_trajectory as to_trajectory
 from ._rates import (
     LearningRate as LearningRate,
     NormScaledRate as NormScaledRate,

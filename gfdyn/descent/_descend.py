@@ -1,24 +1,22 @@
 """Gradient descent and SGD, on the time axis and with the records of a flow."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
-from jaxtyping import ArrayLike, PRNGKeyArray, PyTree
+from jaxtyping import ArrayLike, PRNGKeyArray
 
 from .._keys import check_key
 from .._keywords import suggest_keywords
-from .._numbers import check_count, check_number, is_fraction, is_not_negative
 from .._program_limit import make_room
 from .._progress import progress_bar
 from .._tracing import is_concrete
-from ..flows import GradientFlow
-from ..nets import AbstractNet, norm, weight_mask
-from ..problem import Problem, check_problem
+from ..flows import GradientFlow, SignFlow
+from ..nets import AbstractNet, norm
+from ..problem import Problem
 from ..run import (
     RESULTS,
     DescentState,
@@ -34,16 +32,15 @@ from ..run import (
     raise_unless_ok,
     with_compilations,
 )
-from ._rates import LearningRate, check_rate
-from ._sampling import Sampler, check_sampler
-from ._sgd import Rows, Rule, Run, advance, begin, is_absent
+from ._arguments import Mask, check_steps, make_run, paper_decay
+from ._rates import LearningRate
+from ._sampling import Sampler
+from ._sgd import Rows, Run, advance, begin
 
 
 if TYPE_CHECKING:
     import optax
 
-
-Mask = PyTree[bool] | Callable[[AbstractNet], PyTree[bool]]
 
 _DEFAULT_SAVES = 100
 # A net whose weights have shrunk by this factor has collapsed.
@@ -52,7 +49,7 @@ _COLLAPSED = 1e-6
 
 @suggest_keywords()
 def descend(
-    problem: Problem,
+    problem: Problem | GradientFlow | SignFlow,
     net: AbstractNet | DescentState,
     optimizer: "optax.GradientTransformation | LearningRate",
     steps: int,
@@ -77,13 +74,14 @@ def descend(
     decay and seed are arrays: `jax.vmap` over them runs all settings in one program.
 
     Args:
-        problem: the risk.
+        problem: the risk; or a flow in physical time whose steps are to be taken, such as
+            `gf.flows.SignFlow(problem)`, whose descent moves every parameter by the rate.
         net: where it starts; or the `checkpoint` of a trajectory, to go on from there
             bitwise as one long run (its certificate too, if that has a save there).
         optimizer: a learning rate, a schedule `step -> rate` such as `gf.SteppedRate`, a
             `gf.NormScaledRate`, or an optax optimizer. Of the latter the rate is
             measured: $\eta_k = -\langle\Delta\theta, g\rangle/\|g\|^2$, which is the
-            learning rate of SGD.
+            learning rate of SGD; g is the gradient, or −dθ/dt of the flow that was given.
         steps: how many.
         batch_size: samples a step; all of them if None.
         sampler: `"epoch_shuffle"` draws without replacement in each epoch (an incomplete
@@ -113,9 +111,9 @@ def descend(
     first = net.net if isinstance(net, DescentState) else net
     if key is not None:
         check_key(key)
-    decay = _paper_decay(weight_decay, decay_convention)
+    decay = paper_decay(weight_decay, decay_convention)
     records = checked_record(record)
-    _check_steps(steps, save_every)
+    check_steps(steps, save_every)
     run = make_run(
         problem, first, optimizer, batch_size, sampler, momentum, decay, decay_mask
     )
@@ -128,80 +126,6 @@ def descend(
     if compilations.count and is_concrete(trajectory.final_time):
         make_room()
     return with_compilations(trajectory, compilations.count)
-
-
-def make_run(
-    problem: Problem,
-    net: AbstractNet,
-    optimizer: "optax.GradientTransformation | LearningRate",
-    batch_size: int | None,
-    sampler: Sampler,
-    momentum: ArrayLike,
-    weight_decay: ArrayLike,
-    decay_mask: Mask | None,
-) -> Run:
-    """Check the arguments and put them together; the decay is the paper's λ."""
-    check_problem(problem)
-    mask = None if is_absent(weight_decay) else _resolve(decay_mask, net)
-    flow = GradientFlow(problem, weight_decay, decay_mask=mask)
-    flow.check(net)
-    num_samples = problem.data.x.shape[0]
-    if batch_size is not None:
-        remedy = f"must lie between 1 and the {num_samples} samples."
-        check_count("batch_size", batch_size, 1, remedy)
-        if batch_size > num_samples:
-            raise ValueError(f"batch_size={batch_size} {remedy}")
-    check_sampler(sampler)
-    return Run(
-        flow=flow,
-        rule=_as_rule(optimizer, momentum, net.weights[0].dtype),
-        batch_size=None if batch_size == num_samples else batch_size,
-        sampler=sampler,
-    )
-
-
-def _paper_decay(weight_decay: ArrayLike, convention: str) -> ArrayLike:
-    if convention not in ("paper", "torch"):
-        raise ValueError(
-            f"decay_convention={convention!r}; use 'paper' (2λθ) or 'torch' (λθ)."
-        )
-    remedy = "must be 0 or positive, and finite."
-    check_number("weight_decay", weight_decay, is_not_negative, remedy)
-    return weight_decay if convention == "paper" else weight_decay / 2
-
-
-def _check_steps(steps: int, save_every: int | None) -> None:
-    for name, number in (("steps", steps), ("save_every", save_every)):
-        if not isinstance(number, int | np.integer | None):
-            raise TypeError(f"{name}={number!r} must be a whole number, such as 100.")
-    if steps < 1:
-        raise ValueError(f"steps={steps} must be 1 or more.")
-    if save_every is not None and not 1 <= save_every <= steps:
-        raise ValueError(f"save_every={save_every} must lie between 1 and steps={steps}.")
-
-
-def _as_rule(optimizer: Any, momentum: ArrayLike, dtype: Any) -> Rule:
-    import optax
-
-    check_number("momentum", momentum, is_fraction, "must lie in [0, 1).")
-    if isinstance(optimizer, optax.GradientTransformation):
-        if not is_absent(momentum):
-            raise ValueError(
-                f"momentum={momentum} beside an optax optimizer; give it there, as in "
-                "optax.sgd(rate, momentum), or a learning rate here."
-            )
-        return Rule(optimizer, None, None)
-    check_rate(optimizer)
-    rate = optimizer if callable(optimizer) else jnp.asarray(optimizer, dtype)
-    beta = None if is_absent(momentum) else jnp.asarray(momentum, dtype)
-    return Rule(None, rate, beta)
-
-
-def _resolve(mask: Mask | None, net: AbstractNet) -> Any:
-    """Which leaves decay, as a pytree of booleans."""
-    if mask is None:
-        return weight_mask(net)
-    return mask(net) if callable(mask) and not isinstance(mask, AbstractNet) else mask
 
 
 def _start(
@@ -282,6 +206,7 @@ def to_trajectory(
         stop_names=(),
         checkpoint=state,
         initial_time=ts[0],
+        solver="descent",
     )
     trajectory = raise_unless_ok(trajectory) if throw else trajectory
     # Collapse is an end to be told apart, but no failure.

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._trees import axpy, dot
+from .._trees import dot
 from .._types import Count, Scalar
-from ..flows import GradientFlow
+from ..flows import GradientFlow, SignFlow, State
 from ..nets import AbstractNet, norm
 from ..run import DescentState, open_ledger, tracing, update_ledger
 from ._rates import rate_at
@@ -65,20 +65,18 @@ class Rule(eqx.Module):
 class Run(eqx.Module):
     """What stays constant during the descent."""
 
-    flow: GradientFlow
+    flow: GradientFlow | SignFlow
     rule: Rule
     batch_size: int | None = eqx.field(static=True)
     sampler: str = eqx.field(static=True)
 
-    def gradient(self, net: AbstractNet, rows: Int[Array, " size"] | None) -> AbstractNet:
-        """Of the risk of these samples (all if None), with the decay."""
-        problem = self.flow.problem
-        problem = problem if rows is None else on_batch(problem, rows)
-        gradient = jax.grad(problem.risk)(net)
-        if is_absent(self.flow.weight_decay):
-            return gradient
-        decay = 2 * jnp.asarray(self.flow.weight_decay)
-        return axpy(decay, self.flow.decayed(net), gradient)
+    def velocity(self, net: AbstractNet, rows: Int[Array, " size"] | None) -> State:
+        """Of the flow of the risk of these samples, all if None."""
+        flow = self.flow
+        if rows is not None:
+            batch = on_batch(flow.problem, rows)
+            flow = eqx.tree_at(lambda f: f.problem, flow, batch)
+        return flow.velocity(net)
 
     def batches(self, key: PRNGKeyArray, step: Count) -> Batches:
         """Those of the epoch of a step."""
@@ -135,7 +133,8 @@ def _step(
     rows = None
     if batches is not None:
         batches, rows = _next_batch(run, s, batches)
-    gradient = run.gradient(s.net, rows)
+    velocity = run.velocity(s.net, rows)
+    gradient = jax.tree.map(jnp.negative, velocity.position)
     updates, optimizer_state = run.rule.update(gradient, s.optimizer_state, s.net)
     net, rate = _moved(run.rule, s, gradient, updates)
     time = s.time + rate
@@ -147,7 +146,7 @@ def _step(
         optimizer_state=optimizer_state,
         step=s.step + 1,
         time=time,
-        dissipated=s.dissipated + rate * dot(gradient, gradient),
+        dissipated=s.dissipated + rate * velocity.dissipated,
         ledger=ledger,
         initial_norm=s.initial_norm,
         key_data=s.key_data,

@@ -8,13 +8,11 @@ import numpy as np
 from jaxtyping import Array
 
 from ..nets import AbstractNet
-from ..run import Trajectory, is_ok, lane, name_of
+from ..run import Trajectory, is_ok, lane, name_of, solver_of
 
 
 def caption(traj: Trajectory) -> str:
-    """The flow and its clock, net, data, initial norm, end, steps and certificate.
-
-    A trajectory does not hold its solver: that is for you to add.
+    """The flow and its clock, net, data, initial norm, solver, end, steps and certificate.
 
     Args:
         traj: what `gf.solve`, `gf.descend` or `gf.load` gave; of a batch the flow, net and
@@ -29,6 +27,8 @@ def caption(traj: Trajectory) -> str:
         f"‖θ(0)‖ = {_initial_norms(parts)}",
         str(first.problem.data.x.dtype),
     ]
+    if not traj.is_descent:
+        setting.append(solver_of(traj))
     if len(parts) > 1:
         numbers = Counter(map(_end, parts)).most_common()
         ends = ", ".join(f"{number} {end}" for end, number in numbers)

@@ -28,6 +28,7 @@ from ._results import (
 from ._saving import AcceptedSteps as AcceptedSteps
 from ._serialise import decode as decode, encode as encode
 from ._solve import make_task as make_task, solve as solve
+from ._summary import solver_of as solver_of
 from ._task import Progress as Progress, Task as Task
 from ._to_trajectory import to_trajectory as to_trajectory
 from ._trajectory import (

@@ -2,12 +2,13 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 
-# Compilations that take longer, in seconds, are spoken of.
+# Compilations that take longer, in seconds and all together, are spoken of.
 _PATIENCE = 2.0
 _MESSAGE = (
     "gfdyn: compiling (once for each shape; gf.enable_cache() keeps the programs for the "
@@ -22,6 +23,8 @@ class Compilations:
         """None so far."""
         self.count = 0
         self.announced = False
+        self._taken = 0.0
+        self._begun = 0.0
         self._timer: threading.Timer | None = None
 
     def begin(self) -> None:
@@ -29,7 +32,9 @@ class Compilations:
         self.count += 1
         if self.announced or self._timer is not None:
             return
-        self._timer = threading.Timer(_PATIENCE, self._announce)
+        self._begun = time.monotonic()
+        left = max(0.0, _PATIENCE - self._taken)
+        self._timer = threading.Timer(left, self._announce)
         self._timer.daemon = True
         self._timer.start()
 
@@ -38,6 +43,7 @@ class Compilations:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._taken += time.monotonic() - self._begun
 
     def _announce(self) -> None:
         self.announced = True

@@ -173,6 +173,8 @@ def _attributes(traj: Any) -> dict[str, Any]:
         "stopped_by": traj.stopped_by or "",
         "final_time": float(traj.final_time),
         "final_log_time": float(traj.final_log_time),
+        "solver": traj.solver,
+        "rtol": float(traj.rtol),
     }
     attributes |= {name: int(value) for name, value in traj.stats.items()}
     for name in ("energy_residual", "balance_drift", "risk_increase"):

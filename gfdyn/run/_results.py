@@ -68,8 +68,7 @@ class RESULTS(dfx.RESULTS, metaclass=_Named):  # pyright: ignore
         "the initialisation or the data a little, use float64, or loosen rtol, so that "
         "fewer gates matter; gf.solvers.ExactKinks(verified=False) goes on unverified. A "
         "SignFlow ends where a neuron would slide along its kink, or signs could go on in "
-        "several ways: there use sign descent, gf.descend(problem, net, "
-        "optax.sign_sgd(rate), steps)."
+        "several ways: there use sign descent, gf.descend(flow, net, rate, steps)."
     )
     crowded_kinks = (
         "More neurons slide at once than there are places for. Give the solver more, as in "

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import AbstractArray, Array
 
 from ._results import RESULTS
@@ -41,6 +42,14 @@ def check_own_fields(module: eqx.Module, name: str, axes: dict[str, Axes]) -> No
     for field, before in axes.items():
         place = _joined(name, field)
         _check(getattr(module, field), hints[field], place, before, sizes)
+
+
+def check_range(name: str, values: Any, least: int, most: int | None = None) -> None:
+    """Raise unless whole numbers are in a range, its ends included."""
+    numbers = np.asarray(values)
+    if np.any(numbers < least) or (most is not None and np.any(numbers > most)):
+        span = f"{least} or more" if most is None else f"{least} to {most}"
+        refuse(name, numbers.tolist(), span)
 
 
 def refuse(name: str, value: Any, expected: str) -> typing.NoReturn:

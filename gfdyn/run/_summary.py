@@ -36,6 +36,7 @@ def _of_flow(traj: Any) -> list[str]:
         f"  clock            {clock} = {float(traj.final_time):.6g}",
         f"  physical time    {_physical_time(float(traj.final_log_time))}",
         f"  risk             {float(traj.initial_risk):.6g} → {float(traj.final_risk):.6g}",
+        f"  solver           {solver_of(traj)}",
         f"  steps            {stats['num_steps']} accepted, {stats['num_rejected']} "
         f"rejected, {stats['num_field_evaluations']} field evaluations",
         f"  certificate      energy residual {float(certificate.energy_residual):.1e}, "
@@ -55,13 +56,20 @@ def _of_flow(traj: Any) -> list[str]:
     return lines
 
 
+def solver_of(traj: Any) -> str:
+    """The solver and its tolerance, if that is known."""
+    rtol = float(np.max(traj.rtol))
+    return f"{traj.solver}, rtol {rtol:g}" if rtol else traj.solver
+
+
 def _of_descent(traj: Any) -> list[str]:
     """What a descent has: steps, and a risk that may rise in one."""
     ended = is_ok(traj.result)
     outcome = "took all its steps" if ended else _outcome(traj.result, None)
     rise = float(traj.certificate.risk_increase)
+    kind = traj.flow.description.split(" flow")[0]
     return [
-        f"Gradient descent: {outcome}",
+        f"{kind} descent: {outcome}",
         f"  steps            {int(traj.stats['num_steps'])}",
         f"  physical time    {_physical_time(float(traj.final_log_time))}",
         f"  risk             {float(traj.initial_risk):.6g} → {float(traj.final_risk):.6g}"
@@ -136,13 +144,20 @@ def doubt_of(traj: Any) -> str | None:
 
 def _waiting(traj: Any) -> str | None:
     """That a gradient flow has not left the saddle at 0, and what does."""
-    if not isinstance(traj.flow, GradientFlow) or (traj.final.degree or 1) < 2:
+    degree = traj.final.degree
+    if not isinstance(traj.flow, GradientFlow) or degree == 1:
         return None
     problem = traj.problem
     at_zero = float(problem.cost(jnp.zeros_like(problem.data.y)))
     risks = np.asarray([traj.initial_risk, traj.final_risk])
     if np.any(np.abs(risks - at_zero) > _STILL * abs(at_zero)):
         return None
+    if degree is None:
+        return (
+            "it has hardly moved from where all outputs are 0; if that is a saddle, it "
+            "takes the longer to leave the smaller the initialisation is: start larger; or "
+            "without biases, from where gf.EscapeFlow(problem) escapes at every scale"
+        )
     return (
         "it has hardly moved from the saddle at 0, which takes the longer to leave the "
         "smaller the initialisation is: gf.EscapeFlow(problem) escapes at every scale"

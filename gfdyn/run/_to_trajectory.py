@@ -46,6 +46,8 @@ def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) ->
         kinks=kinks,
         checkpoint=state_of(state),
         initial_time=task.t0,
+        solver=type(task.solver).__name__,
+        rtol=task.solver.tolerance,
     )
 
 

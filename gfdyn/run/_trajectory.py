@@ -62,6 +62,9 @@ class Trajectory(eqx.Module):
         kinks: what was asked for by `kinks`, None otherwise.
         checkpoint: where it stands, from which `gf.solve` goes on, or `gf.descend` if it is
             a descent.
+        solver: the name of what integrated it; "descent" of one, "unknown" in files that
+            do not say.
+        rtol: the relative tolerance of the solver; 0 where there is none.
     """
 
     flow: AbstractFlow
@@ -83,6 +86,8 @@ class Trajectory(eqx.Module):
     kinks: Kinks | None = None
     checkpoint: Any = None
     initial_time: Float[Array, "*batch"] | float = 0.0
+    solver: str = eqx.field(static=True, default="unknown")
+    rtol: Float[Array, "*batch"] | float = 0.0
 
     @property
     def problem(self) -> Problem:

@@ -82,7 +82,7 @@ class SignSwitches(AbstractSolver):
             raise ValueError(
                 f"SignSwitches takes up to {_LARGEST} parameters, for it solves with a "
                 f"dense Hessian; this network has {size}. Use sign descent: "
-                "gf.descend(problem, net, optax.sign_sgd(rate), steps)."
+                "gf.descend(flow, net, rate, steps)."
             )
 
     def init(

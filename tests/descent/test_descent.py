@@ -80,6 +80,28 @@ def test_converges_to_the_flow_at_first_order():
     np.testing.assert_allclose(ratios, 10.0, rtol=0.05)
 
 
+def test_a_flow_brings_its_decay():
+    problem, net = all_active(2, noise=0.3)
+    mask = jax.tree.map(lambda _: True, net)
+    flow = gf.GradientFlow(problem, 0.01, decay_mask=mask)
+    by_flow = gf.descend(flow, net, 0.1, 20)
+    by_name = gf.descend(problem, net, 0.1, 20, weight_decay=0.01, decay_mask=mask)
+    assert eqx.tree_equal(by_flow.final, by_name.final)
+
+
+def test_flows_without_descents_are_refused():
+    problem, net = all_active(2)
+    for flow, text in (
+        (gf.EscapeFlow(problem), "NormScaledRate"),
+        (gf.flows.MomentumFlow(problem, 1.0), "heavy_ball"),
+        (gf.GradientFlow(problem, clock="arc"), "leave clock out"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            gf.descend(flow, net, 0.1, 5)
+    with pytest.raises(ValueError, match="weight_decay=0.1 beside a flow"):
+        gf.descend(gf.GradientFlow(problem), net, 0.1, 5, weight_decay=0.1)
+
+
 def test_the_key_seeds_the_batches(teacher):
     """Also with an optax optimizer; which batches these are is in test_sgd.py."""
     net = gf.nets.MLP([4, 3, 2], key=jax.random.key(0), scale=0.5)

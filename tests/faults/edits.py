@@ -21,7 +21,7 @@ Edit = Callable[[np.random.Generator, Place, Arrays], bool]
 # A solver's own state, and what is only in some files, could be otherwise.
 _OF_THE_SOLVER = ("solver_leaves", "optimizer_state")
 _OPTIONAL = ("initial_time", "kinks", "checkpoint", "side", "other_side", "decay_mask")
-_OPTIONAL += ("choices", "residual_limit", "localized", "norm")
+_OPTIONAL += ("choices", "residual_limit", "localized", "norm", "solver", "rtol")
 _CHOICES = {"reduction": ("mean", "sum"), "clock": ("physical", "loss", "arc")}
 
 

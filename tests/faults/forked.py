@@ -31,7 +31,9 @@ from gfdyn.sweeps.spec._plan import PointBatch
 
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["gfdyn.cli", "distributed", "xarray", "scipy.io"])
+# What is imported late, where it is used, among it.
+_IMPORTED = ["gfdyn.cli", "distributed", "xarray", "scipy.io", "dask.array", "optax"]
+_FORKS.set_forkserver_preload(_IMPORTED)
 # Seconds that any of them may take, on a busy machine.
 PATIENCE = 120.0
 

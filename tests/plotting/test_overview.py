@@ -92,6 +92,7 @@ def test_plot_of_an_escape(escaped):
     assert figure.get_suptitle() == ""
     caption = gf.plotting.caption(escaped)
     assert figure.get_supxlabel().replace("\n", " ") == caption
+    assert "ExactKinks, rtol 1e-06" in caption
     # It is drawn inside its figure.
     FigureCanvasAgg(figure).draw()
     (below,) = [text for text in figure.texts if text.get_text().startswith("Escape flow")]
@@ -241,6 +242,7 @@ def test_plot_of_a_descent():
     figure = gf.plot(traj)
     assert list(axes_by_title(figure))[:2] == ["Loss", "Norm"]
     assert gf.plotting.caption(traj).startswith("Gradient descent in t, ReLU MLP 3–4–1, ")
+    assert "rtol" not in gf.plotting.caption(traj)
 
 
 @pytest.fixture(scope="module")

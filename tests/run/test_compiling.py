@@ -50,6 +50,25 @@ def test_long_compilations_are_spoken_of_once(caplog, monkeypatch):
     assert "compiling (once for each shape" in _compiling._MESSAGE
 
 
+def test_short_ones_that_are_long_together_are_spoken_of(caplog, monkeypatch):
+    monkeypatch.setattr(_compiling, "_PATIENCE", 0.6)
+
+    @jax.jit
+    def short(x):
+        _compiling.tracing()
+        time.sleep(0.4)
+        return x
+
+    with caplog.at_level(logging.WARNING), _compiling.counted() as compilations:
+        with _compiling.announced():
+            short(jnp.zeros(1))
+        assert not compilations.announced
+        with _compiling.announced():
+            short(jnp.zeros(2))
+        assert compilations.announced
+    assert [record.message for record in caplog.records] == [_compiling._MESSAGE]
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_short_ones_and_none_are_not(caplog, known):
     @jax.jit

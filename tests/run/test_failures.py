@@ -63,6 +63,10 @@ def test_a_flow_that_waits_at_the_saddle_says_so():
     assert "saddle" not in gf.solve(flow, net, t1=1.0).summary()
     escape = gf.solve(gf.EscapeFlow(problem), small, t1=1.0)
     assert "saddle" not in escape.summary()
+    biased = gf.nets.sequential(2, (4, 1), biases=True, key=jax.random.key(0))
+    assert biased.degree is None
+    still = gf.solve(flow, jax.tree.map(lambda w: 1e-8 * w, biased), t1=1e-8)
+    assert "hardly moved from where all outputs are 0" in still.summary()
 
 
 def test_under_jit_a_failure_says_the_same():
