@@ -14,7 +14,7 @@ from .._keywords import suggest_keywords
 from .._program_limit import make_room
 from .._progress import progress_bar
 from .._tracing import is_concrete
-from ..flows import GradientFlow, SignFlow
+from ..flows import AbstractFlow
 from ..nets import AbstractNet, norm
 from ..problem import Problem
 from ..run import (
@@ -49,7 +49,7 @@ _COLLAPSED = 1e-6
 
 @suggest_keywords()
 def descend(
-    problem: Problem | GradientFlow | SignFlow,
+    problem: Problem | AbstractFlow,
     net: AbstractNet | DescentState,
     optimizer: "optax.GradientTransformation | LearningRate",
     steps: int,

@@ -92,7 +92,7 @@ def test_plot_of_an_escape(escaped):
     assert figure.get_suptitle() == ""
     caption = gf.plotting.caption(escaped)
     assert figure.get_supxlabel().replace("\n", " ") == caption
-    assert "ExactKinks, rtol 1e-06" in caption
+    assert "Adaptive, rtol 1e-06" in caption
     # It is drawn inside its figure.
     FigureCanvasAgg(figure).draw()
     (below,) = [text for text in figure.texts if text.get_text().startswith("Escape flow")]
@@ -204,7 +204,8 @@ def test_plot_in_single_precision_with_a_stop():
     axes = axes_by_title(gf.plot(traj))
     assert len(axes) == 7
     assert len(only_line(axes["Loss"])[0]) == len(traj.ts)
-    end = f"float32. Stopped by {traj.stopped_by} at τ = {float(traj.final_time):.4g}; "
+    end = f"float32, Adaptive, rtol 1e-06. Stopped by {traj.stopped_by} at τ = "
+    end += f"{float(traj.final_time):.4g}; "
     assert end in gf.plotting.caption(traj)
 
 
