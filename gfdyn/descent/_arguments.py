@@ -35,8 +35,7 @@ def make_run(
 ) -> Run:
     """Check the arguments and put them together; the decay is the paper's λ."""
     if isinstance(problem, AbstractFlow):
-        flow = problem
-        _check_flow(flow, weight_decay, decay_mask)
+        flow = _checked_flow(problem, weight_decay, decay_mask)
     else:
         check_problem(problem)
         mask = None if is_absent(weight_decay) else _resolve(decay_mask, net)
@@ -57,8 +56,10 @@ def make_run(
     )
 
 
-def _check_flow(flow: AbstractFlow, weight_decay: ArrayLike, decay_mask: Any) -> None:
-    """Raise unless a descent takes the steps of this flow, and the flow holds the decay."""
+def _checked_flow(
+    flow: AbstractFlow, weight_decay: ArrayLike, decay_mask: Any
+) -> GradientFlow | SignFlow:
+    """The flow; raise unless a descent takes its steps, and it holds the decay itself."""
     instead = ""
     if isinstance(flow, MomentumFlow):
         instead = (
@@ -72,7 +73,7 @@ def _check_flow(flow: AbstractFlow, weight_decay: ArrayLike, decay_mask: Any) ->
             "gf.descend(problem, net, gf.NormScaledRate(c), steps) takes equal steps of "
             "the escape clock"
         )
-    if instead:
+    if instead or not isinstance(flow, GradientFlow | SignFlow):
         raise ValueError(
             f"problem={flow.description}: a descent takes steps of gf.GradientFlow and "
             f"gf.flows.SignFlow; {instead}."
@@ -82,9 +83,11 @@ def _check_flow(flow: AbstractFlow, weight_decay: ArrayLike, decay_mask: Any) ->
             f"weight_decay={weight_decay} beside a flow; give it to that, as in "
             "gf.GradientFlow(problem, weight_decay, decay_mask=mask)."
         )
+    return flow
 
 
 def paper_decay(weight_decay: ArrayLike, convention: str) -> ArrayLike:
+    """The paper's λ of a decay by its convention."""
     if convention not in ("paper", "torch"):
         raise ValueError(
             f"decay_convention={convention!r}; use 'paper' (2λθ) or 'torch' (λθ)."
@@ -95,6 +98,7 @@ def paper_decay(weight_decay: ArrayLike, convention: str) -> ArrayLike:
 
 
 def check_steps(steps: int, save_every: int | None) -> None:
+    """Raise unless they are numbers of steps."""
     for name, number in (("steps", steps), ("save_every", save_every)):
         if not isinstance(number, int | np.integer | None):
             raise TypeError(f"{name}={number!r} must be a whole number, such as 100.")

@@ -70,7 +70,7 @@ BEHIND_DIAGNOSTICS = {
 # Imports inside functions, (module, what): packages that not every run needs, and that
 # together take longer to import than all the rest.
 LATE_IMPORTS = {
-    ("descent._descend", "optax"),
+    ("descent._arguments", "optax"),
     ("run._labelling", "xarray"),
     ("_progress", "tqdm"),
     ("descent._sgd", "optax"),
