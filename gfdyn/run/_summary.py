@@ -155,8 +155,8 @@ def _waiting(traj: Any) -> str | None:
     if degree is None:
         return (
             "it has hardly moved from where all outputs are 0; if that is a saddle, it "
-            "takes the longer to leave the smaller the initialisation is: start larger; or "
-            "without biases, from where gf.EscapeFlow(problem) escapes at every scale"
+            "takes the longer to leave the smaller the initialisation is: start larger, or "
+            "integrate for longer"
         )
     return (
         "it has hardly moved from the saddle at 0, which takes the longer to leave the "
