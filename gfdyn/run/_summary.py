@@ -145,7 +145,7 @@ def doubt_of(traj: Any) -> str | None:
 def _waiting(traj: Any) -> str | None:
     """That a gradient flow has not left the saddle at 0, and what does."""
     degree = traj.final.degree
-    if not isinstance(traj.flow, GradientFlow) or degree == 1:
+    if not isinstance(traj.flow, GradientFlow) or (degree is not None and degree < 2):
         return None
     problem = traj.problem
     at_zero = float(problem.cost(jnp.zeros_like(problem.data.y)))

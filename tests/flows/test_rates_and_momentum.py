@@ -130,6 +130,7 @@ def test_momentum_of_a_linear_model(friction):
     state = scipy.linalg.expm(3.0 * system) @ np.concatenate([start - rest, np.zeros(3)])
     np.testing.assert_allclose(traj.final.weights[0][0], rest + state[:3], rtol=1e-8)
     velocity = traj.final_position.velocity.weights[0][0]
+    np.testing.assert_allclose(velocity, state[3:], rtol=1e-7)
     length = float(np.linalg.norm(state[3:]))
     np.testing.assert_allclose(velocity, state[3:], rtol=0, atol=1e-8 * length)
     assert traj.certificate.energy_residual < 1e-8
