@@ -60,20 +60,20 @@ def _checked_flow(
     flow: AbstractFlow, weight_decay: ArrayLike, decay_mask: Any
 ) -> GradientFlow | SignFlow:
     """The flow; raise unless a descent takes its steps, and it holds the decay itself."""
-    instead = ""
-    if isinstance(flow, MomentumFlow):
-        instead = (
-            "rate, momentum = flow.heavy_ball(h), then gf.descend(problem, net, rate, "
-            "steps, momentum=momentum)"
-        )
-    elif isinstance(flow, GradientFlow) and flow.clock != "physical":
-        instead = "leave clock out, for gf.descend counts physical time"
-    elif not isinstance(flow, GradientFlow | SignFlow):
-        instead = (
-            "gf.descend(problem, net, gf.NormScaledRate(c), steps) takes equal steps of "
-            "the escape clock"
-        )
-    if instead or not isinstance(flow, GradientFlow | SignFlow):
+    in_time = not isinstance(flow, GradientFlow) or flow.clock == "physical"
+    if not (isinstance(flow, GradientFlow | SignFlow) and in_time):
+        if isinstance(flow, MomentumFlow):
+            instead = (
+                "rate, momentum = flow.heavy_ball(h), then gf.descend(problem, net, rate, "
+                "steps, momentum=momentum)"
+            )
+        elif isinstance(flow, GradientFlow):
+            instead = "leave clock out, for gf.descend counts physical time"
+        else:
+            instead = (
+                "gf.descend(problem, net, gf.NormScaledRate(c), steps) takes equal steps "
+                "of the escape clock"
+            )
         raise ValueError(
             f"problem={flow.description}: a descent takes steps of gf.GradientFlow and "
             f"gf.flows.SignFlow; {instead}."
