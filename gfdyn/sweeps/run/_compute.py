@@ -139,5 +139,6 @@ def _label(trajectory: Trajectory, recipe: Recipe) -> "xr.Dataset":
         "initial_risk": float(trajectory.initial_risk),
         "final_risk": float(trajectory.final_risk),
     }
-    del dataset.attrs["flow"], dataset.attrs["net"]
+    for name in ("flow", "net", "solver", "rtol"):
+        del dataset.attrs[name]  # the settings of the point name it
     return dataset
