@@ -1,6 +1,11 @@
 """Where pre-activations are 0: sites, regimes, and the velocity along kinks."""
 
-from ._decision import Decision as Decision, decide as decide, swaying as swaying
+from ._decision import (
+    Decision as Decision,
+    Proposal as Proposal,
+    decide as decide,
+    swaying as swaying,
+)
 from ._masks import (
     any_of as any_of,
     both as both,

@@ -16,6 +16,8 @@ lower site is on, the upper one is on more often than on the average, or less, s
 the signal c that the lower one meets is not the mean one. What descent does is played.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -24,7 +26,7 @@ from jaxtyping import Array, Bool, Int8
 from ._normals import Row
 from ._play import play
 from ._regime import KinkRegime, regime
-from ._slots import OFF, ON, SLIDING
+from ._slots import NONE, OFF, ON, SLIDING
 from ._tangent import TangentNetwork
 
 
@@ -38,29 +40,37 @@ _ROUNDS, _LONGER = 400, 3
 _LONG = 10_000
 
 
+class Proposal(eqx.Module):
+    """The regime that is tried first, where gradient descent begins, and whether it is
+    played at once."""
+
+    state: Int8[Array, " sites"]
+    start: Row
+    playing: Bool[Array, ""]
+
+
 class Decision(eqx.Module):
-    """The state of each site next, whether it was verified, and whether another may be as
-    right, as gradient descent was not seen to settle."""
+    """The state of each site next, whether it was verified, and other states that may be as
+    right, where gradient descent was not seen to settle; `NONE` elsewhere."""
 
     state: Int8[Array, " sites"]
     verified: Bool[Array, ""]
-    choice: Bool[Array, ""]
+    others: Int8[Array, " sites"]
 
 
 def decide(
     t: TangentNetwork,
-    proposal: Int8[Array, " sites"],
-    start: Row,
-    playing: Bool[Array, ""],
+    state: Int8[Array, " sites"],
+    propose: Callable[[KinkRegime], Proposal],
     needed: Bool[Array, ""] | bool = True,
 ) -> Decision:
-    """The regime in which gradient descent settles, from a proposal.
+    """The regime in which gradient descent settles, from what the one before proposes.
 
     What is wrong with a proposal makes the next one, if Φ is convex: then the regime that
-    is right is the only one. If it is not, if no proposal is right soon, or if `playing`,
-    gradient descent is played, from `start`, and makes the next proposal (`play`). If no
-    play leads to a regime that is right, those are tried that the first proposal leads to,
-    and that with all sites sliding.
+    is right is the only one. If it is not, if no proposal is right soon, or if it asks for
+    that, gradient descent is played, from its start, and makes the next proposal (`play`).
+    If no play leads to a regime that is right, those are tried that the first proposal
+    leads to, and that with all sites sliding.
     """
     period = _PROPOSALS + 1
     convex = ~jnp.any(t.present & (t.signal < 0)) & ~jnp.any(t.passed != 0)
@@ -71,34 +81,51 @@ def decide(
         return ~verified & (attempt < (_PLAYS + 3) * period - 1)
 
     def attempt(carry: tuple) -> tuple:
-        state, verified, number = carry
+        before, first, state, verified, number = carry
+        # The regime before is looked at here as well: the program holds the law once.
+        proposes = number < 0
         number = jnp.where((number == 1) & ~convex, _PROPOSALS, number)
         turn = number // period
-        afresh = number % period == _PROPOSALS
+        afresh = (number % period == _PROPOSALS) & ~proposes
         plays = ~verified & afresh & (turn < _PLAYS)
         # Under vmap all lanes play, those that need not no round.
         rounds = jnp.where(plays, _ROUNDS * _LONGER**turn, 0)
 
         def played() -> tuple:
-            return play(t, start, rounds, t.present).state, jnp.asarray(False)
+            found = play(t, first.start, rounds, t.present).state
+            return before, first, found, jnp.asarray(False)
 
         def proposed() -> tuple:
-            begins = jnp.where(turn == _PLAYS, proposal, sliding)
-            tried = jnp.where(afresh, begins, state)
-            there = regime(t, tried)
-            after = _next(t, there, number % period >= _TOGETHER)
-            return after, jnp.all(after == there.state)
+            begins = jnp.where(turn == _PLAYS, first.state, sliding)
+            there = regime(t, jnp.where(afresh, begins, state))
+            now = there.state, propose(there)
+            was, proposal = jax.tree.map(
+                lambda new, old: jnp.where(proposes, new, old), now, (before, first)
+            )
+            singly = number % period >= _TOGETHER
+            better = _next(t, there, singly, ~proposes)
+            after = jnp.where(proposes, proposal.state, better)
+            return was, proposal, after, ~proposes & jnp.all(after == there.state)
 
-        return *jax.lax.cond(plays, played, proposed), number + 1
+        before, first, state, verified = jax.lax.cond(plays, played, proposed)
+        begins = jnp.where(first.playing, _PROPOSALS, 0)
+        after = jnp.where(proposes, begins, number + 1)
+        return before, first, state, verified, after
 
-    number = jnp.where(playing, _PROPOSALS, 0)
-    carry = (proposal, ~jnp.asarray(needed), number)
-    state, verified, number = jax.lax.while_loop(going, attempt, carry)
-    return Decision(state, verified, number > (_PLAYS + 1) * period)
+    none = Proposal(state, jnp.zeros_like(t.rate), jnp.asarray(False))
+    carry = (state, none, state, ~jnp.asarray(needed), jnp.asarray(-1))
+    before, first, state, verified, number = jax.lax.while_loop(going, attempt, carry)
+    # What was to change may slide, or not.
+    unknown = (number > (_PLAYS + 1) * period) & (first.state != before)
+    other = jnp.where(state == SLIDING, first.state, SLIDING)
+    return Decision(state, verified, jnp.where(unknown, other, NONE))
 
 
 def _next(
-    t: TangentNetwork, there: KinkRegime, singly: Bool[Array, ""]
+    t: TangentNetwork,
+    there: KinkRegime,
+    singly: Bool[Array, ""],
+    needed: Bool[Array, ""],
 ) -> Int8[Array, " sites"]:
     """The state with what is wrong with it changed, the worst of it alone if `singly`.
 
@@ -112,7 +139,7 @@ def _next(
     own_flip = jnp.diagonal(t.gram) * there.signal
     beyond = jnp.where(on, rate + own_flip, rate - own_flip)
     leads_on = ~there.stays & jnp.where(on, beyond < 0, beyond > 0)
-    sways = swaying(t, there, ~jnp.any(wrong))
+    sways = swaying(t, there, needed & ~jnp.any(wrong))
     room = there.room(sways)
     leaving = room < 0
     badness = jnp.where(wrong, jnp.abs(rate), jnp.where(leaving, -t.gain * room, 0.0))

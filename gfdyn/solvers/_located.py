@@ -17,6 +17,7 @@ from ..kinks import (
     SLIDING,
     GateState,
     KinkRegime,
+    Proposal,
     Slots,
     States,
     TangentNetwork,
@@ -197,7 +198,8 @@ def _first_leaving(
 
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
         position = trial.smooth.at(time).position
-        slots, states, t, there = _blown_up(trial, position, gates.sliding)
+        slots, states, t = _blown_up(trial, position, gates.sliding)
+        there = regime(t, slots.read(states))
         sways = swaying(t, there)
         room = there.room(sways)
         first = jnp.argmin(room)
@@ -256,27 +258,31 @@ def _decided(
     known to be right, and where the flow is not unique, other states as right."""
     gates = trial.gates
     certain = either(gates.sliding, crossed)
-    slots, states, t, before = _blown_up(trial, position, certain)
+    slots, states, t = _blown_up(trial, position, certain)
     reached = slots.read(crossed)
-    flipped = jnp.where(reached, jnp.where(before.state == ON, OFF, ON), before.state)
     left = slots.read(in_layers(leaving.states, states))
-    proposal = jnp.where(leaving.happens, left, flipped)
-    # Each on its side of its kink, as far as it comes, or has gone, in a time.
-    side = jnp.where(before.state == SLIDING, 0.0, jnp.where(before.state == ON, 1.0, -1.0))
-    start = side * jnp.abs(before.own_rate(t))
-    # What is let go is on its way, and what rests, off, was left beyond its kink.
-    let_go = leaving.happens & (left != before.state)
-    rests = (before.state == OFF) & (jnp.abs(start) <= t.rounding) & t.has_normal
-    away = jnp.where(let_go & (left == ON), 1.0, jnp.where(let_go | rests, -1.0, 0.0))
     stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
-    found = decide(t, proposal, start + 0.1 * t.scale * away, stacked, needed)
+
+    def propose(before: KinkRegime) -> Proposal:
+        state = before.state
+        # Each on its side of its kink, as far as it comes, or has gone, in a time.
+        side = jnp.where(state == SLIDING, 0.0, jnp.where(state == ON, 1.0, -1.0))
+        start = side * jnp.abs(before.own_rate(t))
+        # What is let go is on its way, and what rests, off, was left beyond its kink.
+        let_go = leaving.happens & (left != state)
+        rests = (state == OFF) & (jnp.abs(start) <= t.rounding) & t.has_normal
+        off = jnp.where(let_go | rests, -1.0, 0.0)
+        away = jnp.where(let_go & (left == ON), 1.0, off)
+        flipped = jnp.where(reached, jnp.where(state == ON, OFF, ON), state)
+        proposal = jnp.where(leaving.happens, left, flipped)
+        return Proposal(proposal, start + 0.1 * t.scale * away, stacked)
+
+    found = decide(t, slots.read(states), propose, needed)
     states = slots.write(found.state, states)
     chosen = slots.mask(t.present, gates.on)
-    # Where descent is not seen to settle, what has come or goes may slide, or not.
-    event = found.choice & (reached | let_go)
-    unknown = jnp.where(found.state == SLIDING, flipped, SLIDING)
     others = in_layers(leaving.others, states)
-    others = slots.write(jnp.where(event, unknown, slots.read(others)), others)
+    unknown = found.others != NONE
+    others = slots.write(jnp.where(unknown, found.others, slots.read(others)), others)
     after = GateState(
         per_layer(lambda s: s == ON, states),
         per_layer(lambda s: s == SLIDING, states),
@@ -287,9 +293,9 @@ def _decided(
 
 def _blown_up(
     trial: TrialStep, position: Any, certain: Mask
-) -> tuple[Slots, States, TangentNetwork, KinkRegime]:
-    """The places of the sites at kinks, the states of all, the network blown up there, and
-    the regime under the gates."""
+) -> tuple[Slots, States, TangentNetwork]:
+    """The places of the sites at kinks, the states of all, and the network blown up
+    there."""
     flow, gates = trial.flow, trial.gates
     z = preactivations(flow, position, gates)
     near = near_kinks(flow, position, gates, z)
@@ -303,7 +309,7 @@ def _blown_up(
     # What does not matter stays as it is.
     decided_on = slots.present & (t.present | surely)
     slots = eqx.tree_at(lambda s: s.present, slots, decided_on)
-    return slots, states, t, regime(t, slots.read(states))
+    return slots, states, t
 
 
 def places_for(certain: Mask, near: Mask, places: int) -> Slots:
