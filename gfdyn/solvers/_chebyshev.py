@@ -55,16 +55,18 @@ def error_of(start: State, end: State, first: State, last: State, size: Scalar) 
 
 
 def chebyshev_step(
-    field: Callable[[Any, Scalar], State],
+    field: Callable[[Any, Scalar], tuple[State, Any]],
     start: State,
-    first: State,
+    first: tuple[State, Any],
     size: Scalar,
     stages: Count,
     loop_kind: str,
-) -> State:
-    """Where a step of so many stages leads, from a state where the velocity is known.
+) -> tuple[State, tuple[State, Any]]:
+    """Where a step of so many stages leads, and the field there, from a state where the
+    field is known.
 
-    `field(position, elapsed)` is the velocity at a position so far into the step.
+    `field(position, elapsed)` is the velocity at a position so far into the step, and what
+    else is to be known of the field there.
     """
     # Defined from two stages on; lanes that go through none must stay finite all the same.
     shifted = _DampedPolynomial(jnp.maximum(stages, 2).astype(size.dtype))
@@ -83,28 +85,29 @@ def chebyshev_step(
         return jax.tree.map(jnp.add, start, by)
 
     def stage(carry: Any) -> Any:
-        j, moves, times, recurrence = carry
+        j, moves, times, recurrence, _ = carry
         recurrence = recurrence.next(shifted)
         weights = recurrence.weights(shifted)
-        velocity = field(moved(moves[0]).position, times[0])
-        move = combine(weights, moves, (velocity, first))
+        there = field(moved(moves[0]).position, times[0])
+        move = combine(weights, moves, (there[0], first[0]))
         unit = jnp.ones_like(size)
         time = combine(weights, times, (unit, unit))
-        return j + 1, (move, moves[0]), (time, times[0]), recurrence
+        return j + 1, (move, moves[0]), (time, times[0]), recurrence, there
 
     beginning = _Recurrence.first(shifted)
     elapsed = size * shifted.scale / shifted.origin
-    one = jax.tree.map(lambda f0: elapsed * f0, first)
+    one = jax.tree.map(lambda f0: elapsed * f0, first[0])
     none = jax.tree.map(jnp.zeros_like, start)
-    carry = (jnp.asarray(2, jnp.int32), (one, none), (elapsed, zero), beginning)
-    _, (move, _), _, _ = eqxi.while_loop(
-        lambda carry: carry[0] <= stages,
+    carry = (jnp.asarray(2, jnp.int32), (one, none), (elapsed, zero), beginning, first)
+    # One stage beyond the last looks at the field where that led.
+    _, (_, move), _, _, last = eqxi.while_loop(
+        lambda carry: carry[0] <= stages + 1,
         stage,
         carry,
         max_steps=MOST_STAGES,
         kind=loop_kind,  # pyright: ignore[reportArgumentType]
     )
-    return moved(move)
+    return moved(move), last
 
 
 class _DampedPolynomial(eqx.Module):

@@ -106,16 +106,14 @@ def _stabilised(
 ) -> SmoothStep:
     """A Chebyshev step of so many stages from a state where the field is known."""
 
-    def motion_at(position: Any, elapsed: Scalar) -> FieldEvaluation:
+    def field_at(position: Any, elapsed: Scalar) -> tuple[State, FieldEvaluation]:
         guess = per_layer(lambda n, rate: n + elapsed * rate, first.nu, field.nu_rate)
-        return field.evaluate(position, guess)
+        found = field.evaluate(position, guess)
+        return found.velocity, found
 
-    def velocity(position: Any, elapsed: Scalar) -> State:
-        return motion_at(position, elapsed).velocity
-
-    end = chebyshev_step(velocity, start, first.velocity, size, stages, kind)
-    last = motion_at(end.position, size)
-    velocities = (first.velocity, last.velocity)
+    beginning = first.velocity, first
+    end, (velocity, last) = chebyshev_step(field_at, start, beginning, size, stages, kind)
+    velocities = (first.velocity, velocity)
     return SmoothStep(
         end,
         error_of(start, end, *velocities, size),

@@ -127,15 +127,14 @@ class Stabilised(AbstractSolver):
         """A step of as many stages as its stability takes."""
         size = stiffness.within_stability(size)
         stages = stiffness.stages(size)
-        end = chebyshev_step(
-            lambda position, _: flow.velocity(position),
+        end, (last, _) = chebyshev_step(
+            lambda position, _: (flow.velocity(position), None),
             state,
-            first,
+            (first, None),
             size,
             stages,
             self.loop_kind,
         )
-        last = flow.velocity(end.position)
         error = error_of(state, end, first, last, size)
         verdict = self.steps.judge(
             flow, error, state, end, size, before.controller, error_order=ERROR_ORDER

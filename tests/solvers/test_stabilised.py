@@ -52,32 +52,33 @@ class TestMethod:
         )
 
         def field(y, time):
-            del time
-            return State(z * y, jnp.zeros(()))
+            return State(z * y, jnp.zeros(())), time
 
         start, size = State(jnp.ones(5), jnp.zeros(())), jnp.ones(())
-        first = field(start.position, 0.0)
-        end = chebyshev_step(field, start, first, size, jnp.asarray(stages), "lax")
+        first = field(start.position, jnp.zeros(()))
+        end, (last, _) = chebyshev_step(
+            field, start, first, size, jnp.asarray(stages), "lax"
+        )
         np.testing.assert_allclose(end.position, wanted, rtol=0, atol=1e-11)
+        np.testing.assert_array_equal(last.position, z * end.position)
         assert np.all(np.abs(wanted[1:]) < 1)
 
     def test_order_and_error_estimate(self):
         """y' = −y² from 1: y = 1/(1 + t); of third order in a step, as the estimate is."""
 
         def field(y, time):
-            del time
-            return State(-(y**2), jnp.zeros(()))
+            return State(-(y**2), jnp.zeros(())), time
 
         start = State(jnp.ones(1), jnp.zeros(()))
-        first, stages = field(start.position, 0.0), jnp.asarray(30)
+        first, stages = field(start.position, jnp.zeros(())), jnp.asarray(30)
         errors, estimates = [], []
         for size in (0.02, 0.01):
-            end = chebyshev_step(field, start, first, jnp.asarray(size), stages, "lax")
-            last = field(end.position, size)
-            estimate = error_of(start, end, first, last, jnp.asarray(size))
+            step = jnp.asarray(size)
+            end, (last, _) = chebyshev_step(field, start, first, step, stages, "lax")
+            estimate = error_of(start, end, first[0], last, step)
             errors.append(float(end.position[0]) - 1 / (1 + size))
             estimates.append(float(estimate.position[0]))
-            output = of_ends(start, end, first, last, jnp.asarray(size))
+            output = of_ends(start, end, first[0], last, step)
             middle = output.evaluate(jnp.asarray(size / 2)).position[0]
             assert abs(float(middle) - 1 / (1 + size / 2)) < 2 * abs(errors[-1])
         np.testing.assert_allclose(errors[0] / errors[1], 8, rtol=0.05)
@@ -90,12 +91,13 @@ class TestMethod:
 
         def field(y, time):
             del y
-            return State(2 * time[None], jnp.zeros(()))
+            return State(2 * time[None], jnp.zeros(())), time
 
         start, zero = State(jnp.zeros(1), jnp.zeros(())), jnp.zeros(())
         first, size = field(None, zero), jnp.asarray(0.7)
-        end = chebyshev_step(field, start, first, size, jnp.asarray(9), "lax")
+        end, (_, time) = chebyshev_step(field, start, first, size, jnp.asarray(9), "lax")
         np.testing.assert_allclose(end.position, 0.49, rtol=1e-13)
+        np.testing.assert_allclose(time, 0.7, rtol=1e-13)
 
     def test_stages_reach_as_far_as_they_are_asked_to(self):
         radius = jnp.asarray(7.0)
