@@ -139,12 +139,9 @@ def evaluate_along(
     at = linearise(net, x, gates)
     cotangent = flow.cotangent(position, at.outputs)
     nothing = zeros_at(x, gates)
-
-    def free() -> tuple[AbstractNet, Sites, Sites]:
-        return *at.pullback(cotangent, nothing), nothing
+    gradient, signal = at.pullback(cotangent, nothing)
 
     def held() -> tuple[AbstractNet, Sites, Sites]:
-        gradient, signal = at.pullback(cotangent, nothing)
         moves = flow.assemble(position, at.outputs, gradient).position
         moves, _ = ravel_pytree(flow.point(moves))
         normals, sizes = unit_normals(net, x, gates, slots)
@@ -159,7 +156,9 @@ def evaluate_along(
         nu = slots.write(nu / sizes, nothing)
         return *at.pullback(cotangent, nu), nu
 
-    gradient, signal, nu = jax.lax.cond(any_of(gates.sliding), held, free)
+    gradient, signal, nu = jax.lax.cond(
+        any_of(gates.sliding), held, lambda: (gradient, signal, nothing)
+    )
     return FieldEvaluation(
         velocity=flow.assemble(position, at.outputs, gradient),
         gradient=gradient,
