@@ -2,12 +2,15 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: run test quick lint types tests docs faults experiments benchmark format clean
+.PHONY: run test test-all quick lint types tests docs faults experiments benchmark format clean
 
 run: .venv/installed
 	$(BIN)/gfdyn escape --out results
 
+# All but tests marked slow, each of which has others of its kind; and these as well
 test: lint types tests
+test-all: WHICH :=
+test-all: test
 
 # Before each commit: what compiles little
 QUICK := tests/house tests/data tests/losses tests/kinks/test_regime.py \
@@ -36,8 +39,9 @@ WITH_FLAGS = flags="$(FAST)"; \
   XLA_FLAGS="$$flags" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null || flags="$(PLAIN)"; \
   $(CACHE) XLA_FLAGS="$$flags"
 
+WHICH := -m "not slow"
 tests: .venv/installed-test
-	$(WITH_FLAGS) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(WITH_FLAGS) $(BIN)/pytest $(WHICH) -n 2 --dist loadfile --no-loadscope-reorder
 
 # The site, into site/; to look at it: .venv/bin/python -m http.server --directory site
 docs: .venv/installed-docs

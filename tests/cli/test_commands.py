@@ -57,7 +57,6 @@ def test_escape_on_digits_in_float32(run):
     assert "float32" in printed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("clock", ["physical", "loss", "arc"])
 def test_flow(run, clock):
     """Each clock ends at the same risk, within a step of it."""
@@ -73,7 +72,6 @@ def test_flow(run, clock):
     np.testing.assert_allclose(float(gf.nets.norm(first)), 3.0, rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_flow_that_fails_keeps_what_there_is(tmp_path, capsys):
     """Said on both streams, and everything written."""
     arguments = ["flow", "--data", "circle", "--depth", "1", "--max-steps", "5"]
@@ -91,7 +89,6 @@ def test_flow_that_fails_keeps_what_there_is(tmp_path, capsys):
     assert int(traj.stats["num_steps"]) + int(traj.stats["num_rejected"]) == 5
 
 
-@pytest.mark.slow
 def test_descend(run):
     traj, _, printed = run(
         "descend", *SMALL, "--steps", "40", "--learning-rate", "0.01", "--max-saves", "20"
@@ -100,7 +97,6 @@ def test_descend(run):
     assert "no tolerance" in printed and "steps            40\n" in printed
 
 
-@pytest.mark.slow
 def test_descend_in_batches_at_a_rate_by_the_norm(run):
     traj, settings, _ = run(
         *("descend", *SMALL, "--batch-size", "5", "--steps", "12"),
@@ -112,7 +108,6 @@ def test_descend_in_batches_at_a_rate_by_the_norm(run):
     assert settings["settings"]["norm_scaled"] is True
 
 
-@pytest.mark.slow
 def test_descend_that_diverges_keeps_what_there_is(tmp_path, capsys):
     arguments = ["descend", *SMALL, "--steps", "20", "--learning-rate", "1e60"]
     cli.main([*arguments, "--out", str(tmp_path)])
@@ -123,7 +118,6 @@ def test_descend_that_diverges_keeps_what_there_is(tmp_path, capsys):
     strict_json(tmp_path / "descend" / "config.json")
 
 
-@pytest.mark.slow
 def test_one_layer_until_its_end(run):
     """Nothing is hidden, nothing conserved."""
     traj, _, printed = run("flow", "--data", "circle", "--depth", "1", "--t1", "0.5")
@@ -132,7 +126,6 @@ def test_one_layer_until_its_end(run):
     assert float(traj.final_time) == 0.5 and "reached its final time" in printed
 
 
-@pytest.mark.slow
 def test_seed_decides(run):
     """The same seed gives the same trajectory, another one another."""
     arguments = ("descend", *SMALL, "--steps", "6", "--batch-size", "5")

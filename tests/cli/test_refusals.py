@@ -138,7 +138,6 @@ def test_defaults_of_the_main_job():
     np.testing.assert_allclose(float(gf.nets.norm(net)), 1e-6, rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_the_main_job(run):
     """`gfdyn escape` as a user runs it, on the bundled digits: the flow is exact, and it
     leaves the saddle along rank one in every layer."""
@@ -152,7 +151,6 @@ def test_the_main_job(run):
     assert "50 samples" in printed and "rtol 1e-06" in printed
 
 
-@pytest.mark.slow
 def test_a_certificate_that_does_not_hold(tmp_path, capsys):
     """An ordinary solver chatters along kinks: the summary says so, and with --strict the
     exit status."""

@@ -156,7 +156,6 @@ def test_biased_units_share_kinks_of_duplicates_only():
 # --- Sliding ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_two_sliding_neurons_in_closed_form():
     """The setting of Le & Jegelka's two-neuron counterexample, at an angle φ below 90°.
 

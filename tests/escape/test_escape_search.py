@@ -109,6 +109,7 @@ def programs():
     return jitted._cached._cache_size()
 
 
+@pytest.mark.slow
 def test_resumed_search_is_the_undisturbed_one(found, tmp_path):
     """To the last bit: half of the starts, then all; a part lost and computed again."""
     find(4, folder=tmp_path)
@@ -265,6 +266,7 @@ def test_linear_nets():
     assert found.kinks.tolist() == [[0, 0]] and found.residual.max() < 1e-8
 
 
+@pytest.mark.slow
 def test_search_in_float32():
     """Two layers on the circle are at best of rank one, on kinks as well."""
     found = search(example_one(dtype=np.float32), [2, 4, 1], 4, key=jax.random.key(1))

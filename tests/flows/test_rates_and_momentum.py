@@ -107,6 +107,7 @@ def test_rates_of_biases_and_names():
     np.testing.assert_allclose(twice(x), net(x), rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_escape_at_rates_of_layers_is_physical_flow():
     problem, net = relu(1)
     net = gf.nets.with_rates(net, (0.5, 2.0))
@@ -190,6 +191,7 @@ def test_normalised_descent_converges_to_the_flow_of_arc_length():
     assert halving(errors), errors
 
 
+@pytest.mark.slow
 def test_saved_and_loaded(tmp_path):
     problem, net = relu()
     flow = gf.flows.MomentumFlow(problem, FRICTION)

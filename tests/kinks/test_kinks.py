@@ -119,6 +119,7 @@ def test_time_spent_sliding_is_that_of_the_events(traj):
     assert total.max() > 0.1 * T1
 
 
+@pytest.mark.slow
 def test_a_full_log_says_what_it_lost(traj, short):
     all_of_them, few = kinks_of(traj), kinks_of(short)
     assert few.time.shape == (5,)
@@ -153,6 +154,7 @@ def test_files_keep_the_kinks(traj, tmp_path):
     assert set(labelled.kink_kind.values) == {"crossing", "slide", "release"}
 
 
+@pytest.mark.slow
 def test_a_batch_keeps_a_log_each(theirs):
     problem, start, _ = theirs
     flow, net = ours(problem, start)

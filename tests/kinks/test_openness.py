@@ -54,6 +54,7 @@ def test_a_kink_that_turns_is_left_to_the_side_of_its_gate_before():
     assert float(attracts.value[0][0, 0]) == 0.8
 
 
+@pytest.mark.slow
 def test_a_gate_that_leaves_and_comes_back_within_a_step():
     """A gate falls below 0, as its signal goes to 0, comes back from above 1 once this is
     negative, and is in range again at the end of one step of tolerance 3e-5."""

@@ -333,10 +333,12 @@ def test_gates_of_a_sample_sway_together():
 
 # Networks with a kink that turns repelling, and whether that of its signal alone tells
 # where descent goes on.
-TURNING = [([3, 3, 3, 1], 12, True), ([2, 3, 3, 1], 12, False)]
+TURNING = [
+    ([3, 3, 3, 1], 12, True),
+    pytest.param([2, 3, 3, 1], 12, False, marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("widths, seed, told", TURNING)
 def test_verified_flows_end_where_gradient_descent_does(widths, seed, told):
     """By ten times less with ten times smaller steps."""

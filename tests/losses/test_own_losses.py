@@ -51,7 +51,9 @@ def signs(data):
     return gf.Dataset(data.x, jnp.where(data.y > 0, 1.0, -1.0))
 
 
-@pytest.mark.parametrize("kind", [gf.GradientFlow, gf.EscapeFlow])
+@pytest.mark.parametrize(
+    "kind", [gf.GradientFlow, pytest.param(gf.EscapeFlow, marks=pytest.mark.slow)]
+)
 def test_flows_are_those_of_the_loss_that_it_writes_out(kind):
     data, net = teacher()
     ends = [
@@ -61,6 +63,7 @@ def test_flows_are_those_of_the_loss_that_it_writes_out(kind):
     assert distance(*ends) <= 1e-11
 
 
+@pytest.mark.slow
 def test_log_domain_where_it_is_given():
     data, net = teacher(1)
     data = signs(data)

@@ -332,6 +332,7 @@ def test_the_size_of_images_must_be_told():
         wrap(model, (2, 4, 5))
 
 
+@pytest.mark.slow
 def test_flow_of_a_wrapped_model_of_images():
     parts = (conv(2, 2, 3, 2), nn.Lambda(jnp.tanh), nn.MaxPool2d(2), FLAT)
     net = wrap(stack(IMAGE, *parts), IMAGE)

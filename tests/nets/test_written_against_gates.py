@@ -69,6 +69,7 @@ class Counting(Forward):
         return x, ()
 
 
+@pytest.mark.slow
 def test_a_forward_pass_alone_has_the_kinks_of_relu():
     mlp = gf.nets.MLP([3, 4, 4, 2], key=KEY, scale=0.5)
     own = gf.nets.wrap(Forward(mlp.weights))

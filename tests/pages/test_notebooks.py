@@ -31,7 +31,6 @@ def shape_of(output: Any) -> str:
     )
 
 
-@pytest.mark.slow
 # The kernel's own machinery (zmq, tornado, asyncio) is not ours to keep quiet.
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", NOTEBOOKS)

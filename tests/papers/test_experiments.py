@@ -160,7 +160,6 @@ def test_every_script_is_run():
     assert scripts == {name.split()[0] for name in SMOKE}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SMOKE)
 def test_smoke(name, tmp_path, module, capsys):
     files, number, free = SMOKE[name]
@@ -199,7 +198,6 @@ def test_smoke(name, tmp_path, module, capsys):
     )
 
 
-@pytest.mark.slow
 def test_the_sweep(tmp_path, module, compilation_cache):
     """It is run, resumed, and reports of each data set."""
     for _ in range(2):
@@ -213,7 +211,6 @@ def test_the_sweep(tmp_path, module, compilation_cache):
     assert len(verdicts) == 3 and set(verdicts) == {"HOLDS"}
 
 
-@pytest.mark.slow
 def test_the_gallery(tmp_path, module):
     """It draws whatever `gfdyn.plotting` can."""
     assert module("gallery").main(["--smoke", "--out", str(tmp_path)]) == 0

@@ -5,8 +5,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 
 PROGRAM = """
 import json, sys
@@ -55,7 +53,6 @@ print(json.dumps(reports))
 """
 
 
-@pytest.mark.slow
 def test_eight_devices_end_where_one_does():
     """To rounding; small and large networks, both flows, with kinks on the way.
 

@@ -19,7 +19,6 @@ def separable(depth=3):
     return problem, net
 
 
-@pytest.mark.slow
 def test_the_clock_of_the_loss_has_an_end_at_depth_three():
     problem, net = separable()
     flow = gf.GradientFlow(problem, clock="loss")

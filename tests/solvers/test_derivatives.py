@@ -66,7 +66,6 @@ def none_of(tree):
     return jax.tree.map(jnp.zeros_like, tree)
 
 
-@pytest.mark.slow
 def test_through_crossings_captures_and_releases():
     plain_errors, events = [], np.zeros(3, int)
     for seed in range(12):
@@ -142,6 +141,7 @@ def through_an_opening(size, rtol):
     return jax.jvp(moved, (size,), (jnp.ones_like(size),), has_aux=True)
 
 
+@pytest.mark.slow
 def test_through_a_stacked_opening():
     """A unit opens for a sample on which it slid below another that slides, too."""
     zero, tight_rtol = jnp.asarray(0.0), jnp.asarray(1e-12)

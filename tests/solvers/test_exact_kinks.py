@@ -24,10 +24,14 @@ import gfdyn as gf
 
 # Solves of one golden file all save so many times, so that they share a compiled program.
 SAVES = np.linspace(0, 1, 101)
+# Files of flows like those of others
+SLOW = pytest.mark.slow
+ALIKE = ("flow_2out", "sphere_2layer", "sphere_circle")
+ORACLES = [pytest.param(f, marks=SLOW if f.stem in ALIKE else ()) for f in GOLDEN]
 
 
 @pytest.mark.parametrize("rtol, bound", [(1e-6, 1e-5), (1e-8, 1e-6)], ids=["1e-6", "1e-8"])
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", ORACLES, ids=lambda path: path.stem)
 def test_meets_the_oracle(path, rtol, bound):
     flow, net, t1, expected = read_golden(path, rtol)
     solver = gf.solvers.ExactKinks(rtol=rtol)
@@ -47,9 +51,9 @@ def test_meets_the_oracle(path, rtol, bound):
 @pytest.mark.parametrize(
     "dims, samples, t1, scale, seed",
     [
-        ([3, 8, 8, 8, 1], 15, 15.0, 0.6, 4),
+        pytest.param([3, 8, 8, 8, 1], 15, 15.0, 0.6, 4, marks=SLOW),
         ([3, 6, 6, 6, 6, 2], 12, 15.0, 0.7, 1),
-        ([3, 10, 1], 40, 20.0, 0.5, 2),
+        pytest.param([3, 10, 1], 40, 20.0, 0.5, 2, marks=SLOW),
     ],
     ids=["4-layers", "5-layers-2-outputs", "40-samples"],
 )
@@ -109,6 +113,7 @@ def wide_problem():
     return problem, gf.nets.MLP.from_weights([jnp.asarray(w) for w in weights])
 
 
+@pytest.mark.slow
 def test_one_step_crosses_many_kinks_of_a_large_network():
     problem, net = wide_problem()
     flow, t1 = gf.GradientFlow(problem), 2.0
@@ -149,6 +154,7 @@ def test_separable_logistic_runs_meet_their_closed_form():
     np.testing.assert_allclose(share, 0.75, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [dfx.Dopri8(), dfx.Heun()])
 def test_any_explicit_pair_will_do(method):
     problem, net = sliding(1)
@@ -232,6 +238,7 @@ def test_example_one_ends_at_its_exact_speeds():
     assert 0.5 in seen
 
 
+@pytest.mark.slow
 def test_a_direction_at_rest_can_be_waited_for():
     """Small neurons die out around it, and kinks of products of two of them are left by
     rounding alone: to be put back on them would move the weights by more than rtol."""

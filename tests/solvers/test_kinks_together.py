@@ -34,7 +34,6 @@ def test_more_neurons_slide_than_there_are_places_for():
         gf.solvers.ExactKinks(places=0)
 
 
-@pytest.mark.slow
 def test_neurons_that_slide_together_on_one_sample():
     """Where a sample passes the first layer through sliding neurons alone, the kinks of the
     second follow from theirs; where its signals have nearly died, those of aligned neurons
@@ -238,6 +237,7 @@ def test_kinks_that_coincide_while_gates_stay():
     assert gaps[1] < 3e-4 and 7 < gaps[0] / gaps[1] < 14
 
 
+@pytest.mark.slow
 def test_a_unit_does_not_slide_on_a_sample_that_dies():
     """At t = 0.19 the last unit that lets sample 0 through closes, and z of all above is 0
     with it: caught there, one of these held the sample alive; the end was off by 8e-3."""
@@ -257,9 +257,9 @@ NARROW = [
     # does: with gates set for the first one, it could not either.
     pytest.param([3, 4, 4, 1], 131, id="gates-wait-for-another"),
     # A dead sample wakes under a sliding unit: of z next to 0 came huge multipliers.
-    pytest.param([3, 4, 4, 4, 1], 83, id="a-small-sharer"),
+    pytest.param([3, 4, 4, 4, 1], 83, id="a-small-sharer", marks=pytest.mark.slow),
     # All weights of a unit on what reaches it come to 0 at once.
-    pytest.param([3, 3, 3, 1], 107, id="a-unit-dies"),
+    pytest.param([3, 3, 3, 1], 107, id="a-unit-dies", marks=pytest.mark.slow),
     # Beyond the kink another gate is out of range: whether the flow there leads back can
     # be said once that is let go.
     pytest.param([3, 3, 3, 1], 74, id="let-go-beyond"),
@@ -276,7 +276,10 @@ def test_narrow_networks_end_where_gradient_descent_does(widths, seed):
 
 @pytest.mark.parametrize(
     "widths, seed, samples, t1",
-    [([3, 5, 5, 5, 1], 50, 20, 8.0), ([3, 6, 6, 2], 50, 12, 4.0)],
+    [
+        pytest.param([3, 5, 5, 5, 1], 50, 20, 8.0, marks=pytest.mark.slow),
+        ([3, 6, 6, 2], 50, 12, 4.0),
+    ],
     ids=["4-layers", "2-outputs"],
 )
 def test_units_close_together_where_one_above_slides(widths, seed, samples, t1):
@@ -296,6 +299,7 @@ def test_gradient_descent_converges_to_it_through_slides():
     assert np.all((ratios > 5) & (ratios < 20)), gaps
 
 
+@pytest.mark.slow
 def test_leaky_relu_slides_too():
     rng = np.random.default_rng(0)
     data = gf.Dataset(rng.normal(size=(20, 3)), rng.normal(size=(20, 1)))

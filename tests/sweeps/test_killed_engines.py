@@ -140,7 +140,6 @@ def test_a_batch_that_kills_its_worker_is_a_row(undisturbed, tmp_path):
     assert "killed its worker 3 times" in str(results[guilty])
 
 
-@pytest.mark.slow
 def test_a_killed_sweep_goes_on(undisturbed, cache, tmp_path):
     """`kill -9` of the process that runs it, at random moments."""
     process = script(cache, tmp_path / "out", "kill", KILLS, stdout=subprocess.PIPE)
@@ -172,7 +171,6 @@ def dask_cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
         yield json.loads(file.read_text())["address"], scheduler
 
 
-@pytest.mark.slow
 def test_dask_gives_the_same_bytes(undisturbed, tmp_path):
     """On a cluster of its own."""
     out = tmp_path / "out"
