@@ -1,12 +1,14 @@
 """Of all multipliers that hold a regime, those nearest to being in range."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from .._numerics import nonzero
 from .._types import Scalar
-from ._normals import Row, Square, holding
+from ._letting_go import LettingGo
+from ._normals import Held, Row, Square, holding
 from ._slots import BLOCK
 from ._tangent import TangentNetwork
 
@@ -14,6 +16,8 @@ from ._tangent import TangentNetwork
 # Changes of multipliers that move nothing
 Free = Float[Array, "sites free"]
 
+# How many times multipliers are brought nearer to their range.
+_ROUNDS = 4
 # Multipliers are looked for again, at most so often, while some are more than twice as
 # large as it was taken that they would be.
 _LOOKS = 12
@@ -24,6 +28,61 @@ _PURIFIED = 8
 # damped: Newton's is exact where the signs of all Ψ stay as they are.
 _STEPS = 40
 _DAMPED = (1e-8, 1e-4, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e4)
+
+
+class InRange(eqx.Module):
+    """Multipliers that hold a regime, with the signals and Ψ under them."""
+
+    nu: Row
+    signal: Row
+    psi: Float[Array, " directions"]
+
+
+class _Ranging(eqx.Module):
+    """The same on their way, those that come next, and what may be added to them."""
+
+    next: Row
+    now: InRange
+    free: Free
+    rounds: Int[Array, ""]
+
+
+def in_range(
+    letting_go: LettingGo,
+    held: Held,
+    given: Row,
+    nu: Row,
+    weight: Float[Array, " directions"],
+    rounding: Row,
+) -> InRange:
+    """The multipliers, of all that hold a regime as some do that hold rates given, under
+    which least of the Ψ by which sites may be let go is negative."""
+
+    def closer(carry: _Ranging) -> _Ranging:
+        nu, free = carry.next, carry.free
+        signal, psi, change = letting_go.under(nu)
+        out = jnp.any(jnp.min(psi.reshape(4, -1), axis=0) < -rounding)
+        # Those that were brought nearer once are brought as near as they come.
+        far = (carry.rounds < _ROUNDS) & ((carry.rounds > 0) | out)
+        free = jax.lax.cond(
+            far & (carry.rounds == 0),
+            lambda: free_multipliers(letting_go, held, given),
+            lambda: free,
+        )
+        after = jax.lax.cond(
+            far & jnp.any(free != 0),
+            lambda: nu + into_range(free, psi, change, weight),
+            lambda: nu,
+        )
+        return _Ranging(after, InRange(nu, signal, psi), free, carry.rounds + 1)
+
+    def going(carry: _Ranging) -> Array:
+        moved = jnp.any(carry.next != carry.now.nu) & (carry.rounds <= _ROUNDS)
+        return (carry.rounds == 0) | moved
+
+    unknown = InRange(nu, nu, jnp.zeros_like(weight))
+    start = _Ranging(nu, unknown, jnp.zeros_like(held.gram), jnp.asarray(0))
+    return jax.lax.while_loop(going, closer, start).now
 
 
 def needed_size(
@@ -51,19 +110,22 @@ def needed_size(
     return jax.lax.while_loop(going, look, (nothing, nothing, jnp.asarray(0)))[0]
 
 
-def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Row) -> Free:
-    """A basis of the changes δ of the multipliers of the sites held that move nothing,
-    |G δ| ≤ weak |δ|; columns of 0 complete it.
+def free_multipliers(letting_go: LettingGo, held: Held, given: Row) -> Free:
+    """A basis of the changes δ of the multipliers of all that slides that move nothing,
+    |G δ| ≤ weak |δ|, as large as they must be to hold rates given; columns of 0 complete
+    it.
 
     There are such where normals depend on each other. Then multipliers are not unique.
     The columns are those of the Cholesky factor, by pivots, of the projection on these
     changes; orthonormal in units of weak^-½, as that is one. It is √weak (G + weak)⁻¹ √weak
     with each eigenvalue taken to 0 or to 1 (McWeeny).
     """
-    root = jnp.sqrt(nonzero(jnp.where(held, weak, 0.0)))
-    scaled = jnp.diag(jnp.where(held, root, 0.0))
-    onto = root[:, None] * holding(gram, held, weak).damped(scaled)
-    largest = jnp.max(jnp.where(held, root, 0.0))
+    t, gram, slides = letting_go.t, held.gram, letting_go.together
+    weak = t.weak(gram, needed_size(t, gram, held.held, given))
+    root = jnp.sqrt(nonzero(jnp.where(slides, weak, 0.0)))
+    scaled = jnp.diag(jnp.where(slides, root, 0.0))
+    onto = root[:, None] * holding(gram, slides, weak).damped(scaled)
+    largest = jnp.max(jnp.where(slides, root, 0.0))
     for _ in range(_PURIFIED):
         square = onto @ onto
         onto = 3 * square - 2 * square @ onto
@@ -71,7 +133,7 @@ def free_multipliers(gram: Square, held: Bool[Array, " sites"], weak: Row) -> Fr
     def pivots(carry: tuple[Square, Square, Array]) -> Array:
         rest, _, found = carry
         # A projection other than 0 has a diagonal element of at least 1/n.
-        return (jnp.max(jnp.diagonal(rest)) > 0.5 / len(held)) & (found < len(held))
+        return (jnp.max(jnp.diagonal(rest)) > 0.5 / len(root)) & (found < len(root))
 
     def pivot(carry: tuple[Square, Square, Array]) -> tuple[Square, Square, Array]:
         rest, columns, found = carry

@@ -9,12 +9,20 @@ from ._normals import Row, Square
 from ._tangent import TangentNetwork
 
 
+def signals_under(t: TangentNetwork, through: Square, carried: Row) -> tuple[Row, Row]:
+    """What all gates carry of what each does, and the signals with that; `through` is what
+    reaches each site of the rates of all."""
+    mu = through.T @ carried
+    return mu, t.signal + t.passed.T @ mu
+
+
 class LettingGo(eqx.Module):
     """The directions in which sliding sites may be let go.
 
     Attributes:
         t: the sites at kinks.
-        rising: what a site passes adds this to the rates of those above it.
+        through: what reaches each site of the rates of all, through those that are on.
+        base: what the gates of those carry.
         shares: the rate of each site as another moves off its kink, 0 where they do not
             share it.
         together: the sites that slide.
@@ -23,11 +31,37 @@ class LettingGo(eqx.Module):
     """
 
     t: TangentNetwork
-    rising: Square
+    through: Square
+    base: Row
     shares: Square
     together: Bool[Array, " sites"]
     hangs: Bool[Array, " sites"]
     rests: Bool[Array, " sites"]
+
+    @property
+    def rising(self) -> Square:
+        """What a site passes adds this to the rates of those above it."""
+        return self.through @ self.t.passed
+
+    @property
+    def leader(self) -> Bool[Array, " sites"]:
+        """One sliding site of each kink."""
+        together = self.together
+        first = jnp.argmax((self.shares != 0) & together[None, :], axis=1)
+        return together & (first == jnp.arange(len(together)))
+
+    @property
+    def below(self) -> Bool[Array, " sites"]:
+        """The sites of kinks that are below others that slide."""
+        reached = jnp.any((self.rising != 0) & self.together[:, None], axis=0)
+        return self.together & jnp.any((self.shares != 0) & reached[None, :], axis=1)
+
+    def under(self, nu: Row) -> tuple[Row, Array, Array]:
+        """The signals under multipliers, Ψ of each direction, and how that changes with
+        them."""
+        mu, signal = signals_under(self.t, self.through, self.base + nu)
+        psi, opened, moved = self.directions(signal, mu)
+        return signal, psi, opened @ self.rising.T - moved @ self.through.T
 
     def opening(self, signal: Row) -> Row:
         """What opening each site adds to Ψ, with what rests at kinks above it: what has no
@@ -44,9 +78,7 @@ class LettingGo(eqx.Module):
 
         return jax.lax.cond(jnp.any(follows), added, lambda: signal)
 
-    def directions(
-        self, signal: Row, mu: Row, leader: Bool[Array, " sites"]
-    ) -> tuple[Array, Array, Array]:
+    def directions(self, signal: Row, mu: Row) -> tuple[Array, Array, Array]:
         """Ψ of each direction in which sites are let go, ∞ if there is none, and which
         sites open in it and move: kinks to both sides, then single sites to both sides, of
         kinks that some below would push apart.
@@ -63,8 +95,8 @@ class LettingGo(eqx.Module):
         shared = pushed & (jnp.sum(self.shares != 0, axis=1) > 1)
         which = jnp.concatenate(
             [
-                leader,
-                leader,
+                self.leader,
+                self.leader,
                 shared & ((added >= 0) | (taken > 0)),
                 shared & ((added >= 0) | (taken < 0)),
             ]

@@ -27,15 +27,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
 from .._numerics import nonzero
-from ._in_range import Free, free_multipliers, into_range, needed_size
-from ._letting_go import LettingGo
+from ._in_range import in_range
+from ._letting_go import LettingGo, signals_under
 from ._normals import Row, Square, holding, parallel_angle
 from ._slots import OFF, ON, SLIDING
 from ._tangent import TangentNetwork
 
 
-# How many times multipliers are brought nearer to their range.
-_RANGES = 4
 # Ψ of what is not below other sliding sites counts so much more in that, so that what is
 # below is let go first; what makes way for it does by less than this part of it.
 _FIRM, _MAKES_WAY = 30.0, 1e-2
@@ -142,69 +140,23 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     )
     shares = _shares(gram, still)
     joined = jnp.any((shares != 0) & sliding[None, :], axis=1)
-
-    def arriving(nu: Row) -> tuple[Row, Row]:
-        """What all gates carry under multipliers, and the signals with that."""
-        mu = through.T @ (base + nu)
-        return mu, t.signal + t.passed.T @ mu
-
     # All sites of a kink decide on whether it attracts.
-    attracts = jnp.abs(shares) @ arriving(nu)[1] >= 0
+    attracts = jnp.abs(shares) @ signals_under(t, through, base + nu)[1] >= 0
     along = along & (joined | attracts)
     together = sliding | (along & ~on)
-    first = jnp.argmax((shares != 0) & together[None, :], axis=1)
-    leader = together & (first == jnp.arange(len(nu)))
-    rising = through @ t.passed
-    reached = jnp.any((rising != 0) & together[:, None], axis=0)
-    below = together & jnp.any((shares != 0) & reached[None, :], axis=1)
-    letting_go = LettingGo(t, rising, shares, together, hangs, still & ~together & ~on)
+    rests = still & ~together & ~on
+    letting_go = LettingGo(t, through, base, shares, together, hangs, rests)
+    below = letting_go.below
     weight = jnp.where(below, 1.0, _FIRM).astype(nu.dtype)
     weight = jnp.concatenate([weight, weight, *2 * [jnp.full_like(weight, _FIRM)]])
-
-    def under(nu: Row) -> tuple[Row, Array, Array]:
-        """The signals under multipliers, Ψ, and how Ψ changes with them."""
-        mu, signal = arriving(nu)
-        psi, opened, moved = letting_go.directions(signal, mu, leader)
-        return signal, psi, opened @ rising.T - moved @ through.T
-
-    no_free = jnp.zeros_like(gram)
-
-    def closer(carry: _Ranging) -> _Ranging:
-        """Ψ under the next multipliers, and those under which less of it is negative."""
-        nu, free = carry.next, carry.free
-        signal, psi, change = under(nu)
-        out = jnp.any(jnp.min(psi.reshape(4, -1), axis=0) < -psi_rounding)
-        # Those that were brought nearer once are brought as near as they come.
-        far = (carry.rounds < _RANGES) & ((carry.rounds > 0) | out)
-        free = jax.lax.cond(
-            far & (carry.rounds == 0),
-            lambda: free_multipliers(
-                gram, together, t.weak(gram, needed_size(t, gram, sliding, given))
-            ),
-            lambda: free,
-        )
-        after = jax.lax.cond(
-            far & jnp.any(free != 0),
-            lambda: nu + into_range(free, psi, change, weight),
-            lambda: nu,
-        )
-        return _Ranging(after, nu, signal, psi, free, carry.rounds + 1)
-
-    start = _Ranging(nu, nu, nu, jnp.zeros_like(weight), no_free, jnp.asarray(0))
-
-    def going(carry: _Ranging) -> Array:
-        moved = jnp.any(carry.next != carry.nu) & (carry.rounds <= _RANGES)
-        return (carry.rounds == 0) | moved
-
-    found = jax.lax.while_loop(going, closer, start)
-    nu, signal, psi = found.nu, found.signal, found.psi
-    opens, closes, parts_open, parts_closed = jnp.split(psi, 4)
+    found = in_range(letting_go, held, given, nu, weight, psi_rounding)
+    opens, closes, parts_open, parts_closed = jnp.split(found.psi, 4)
     return KinkRegime(
         state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),
         stays=along & on,
-        rate=given - gram @ nu,
-        nu=nu,
-        signal=signal,
+        rate=given - gram @ found.nu,
+        nu=found.nu,
+        signal=found.signal,
         opens=opens,
         closes=closes,
         parts_open=parts_open,
@@ -214,18 +166,6 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         rate_rounding=rounding,
         psi_rounding=psi_rounding,
     )
-
-
-class _Ranging(eqx.Module):
-    """Multipliers on their way into range, with signals and Ψ under them, the next ones,
-    and what may be added to them."""
-
-    next: Row
-    nu: Row
-    signal: Row
-    psi: Array
-    free: Free
-    rounds: Int[Array, ""]
 
 
 def _vanishing(t: TangentNetwork, through: Square, gram: Square) -> Bool[Array, " sites"]:
