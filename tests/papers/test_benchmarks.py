@@ -53,6 +53,7 @@ def test_plateaus(tmp_path):
     assert max(rows["linear, not stiff"]["saved"]) == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_campaign(tmp_path):
     for row in smoke("campaign", tmp_path)["rows"]:
         for way in ("sides", "verified"):
@@ -108,6 +109,7 @@ def test_sweeps(tmp_path):
     assert row["ratio"] == pytest.approx(rates["2"] / rates["1"])
 
 
+@pytest.mark.slow
 def test_gpu(tmp_path):
     """On the processor; its ratios are those of the times that it tells."""
     report = smoke("gpu", tmp_path)

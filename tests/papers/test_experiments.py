@@ -211,6 +211,7 @@ def test_the_sweep(tmp_path, module, compilation_cache):
     assert len(verdicts) == 3 and set(verdicts) == {"HOLDS"}
 
 
+@pytest.mark.slow
 def test_the_gallery(tmp_path, module):
     """It draws whatever `gfdyn.plotting` can."""
     assert module("gallery").main(["--smoke", "--out", str(tmp_path)]) == 0

@@ -39,6 +39,7 @@ def batch():
     return jax.vmap(solved)(SCALES)
 
 
+@pytest.mark.slow
 def test_lanes_are_single_trajectories(batch):
     assert batch.batch_shape == (3,)
     ends = set()

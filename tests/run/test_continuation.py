@@ -25,8 +25,15 @@ def interrupted(flow, net, steps, **options):
     return gf.solve(flow, net, max_steps=steps, throw=False, **options)
 
 
-@pytest.mark.parametrize("coordinates", [gf.GradientFlow, gf.EscapeFlow])
-@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    "coordinates, exact",
+    [
+        (gf.GradientFlow, True),
+        pytest.param(gf.EscapeFlow, True, marks=pytest.mark.slow),
+        (gf.GradientFlow, False),
+        (gf.EscapeFlow, False),
+    ],
+)
 def test_between_two_steps_it_goes_on_to_the_last_bit(coordinates, exact):
     problem, net = sliding()
     flow = coordinates(problem)
@@ -102,6 +109,7 @@ def test_a_file_goes_on(tmp_path):
     assert equal(a.positions, b.positions) and equal(a.certificate, b.certificate)
 
 
+@pytest.mark.slow
 def test_lanes_go_on():
     problem, net = sliding()
     flow = gf.GradientFlow(problem)

@@ -44,6 +44,7 @@ def test_defaults(smooth):
     np.testing.assert_allclose(np.exp(traj.log_interval), 0.01, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_large_nets_are_saved_less_often_by_default(smooth, monkeypatch):
     """As often as there is memory for; as many as are asked for in any case."""
     problem, net = smooth
