@@ -2,7 +2,7 @@
 
 from ._decision import (
     Decision as Decision,
-    Proposal as Proposal,
+    FirstProposal as FirstProposal,
     decide as decide,
     swaying as swaying,
 )

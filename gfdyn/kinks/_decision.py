@@ -40,7 +40,7 @@ _ROUNDS, _LONGER = 400, 3
 _LONG = 10_000
 
 
-class Proposal(eqx.Module):
+class FirstProposal(eqx.Module):
     """The regime that is tried first, where gradient descent begins, and whether it is
     played at once."""
 
@@ -61,7 +61,7 @@ class Decision(eqx.Module):
 def decide(
     t: TangentNetwork,
     state: Int8[Array, " sites"],
-    propose: Callable[[KinkRegime], Proposal],
+    propose: Callable[[KinkRegime], FirstProposal],
     needed: Bool[Array, ""] | bool = True,
 ) -> Decision:
     """The regime in which gradient descent settles, from what the one before proposes.
@@ -112,7 +112,7 @@ def decide(
         after = jnp.where(proposes, begins, number + 1)
         return before, first, state, verified, after
 
-    none = Proposal(state, jnp.zeros_like(t.rate), jnp.asarray(False))
+    none = FirstProposal(state, jnp.zeros_like(t.rate), jnp.asarray(False))
     carry = (state, none, state, ~jnp.asarray(needed), jnp.asarray(-1))
     before, first, state, verified, number = jax.lax.while_loop(going, attempt, carry)
     # What was to change may slide, or not.

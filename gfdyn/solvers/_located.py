@@ -15,9 +15,9 @@ from ..kinks import (
     OFF,
     ON,
     SLIDING,
+    FirstProposal,
     GateState,
     KinkRegime,
-    Proposal,
     Slots,
     States,
     TangentNetwork,
@@ -263,7 +263,7 @@ def _decided(
     left = slots.read(in_layers(leaving.states, states))
     stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
 
-    def propose(before: KinkRegime) -> Proposal:
+    def propose(before: KinkRegime) -> FirstProposal:
         state = before.state
         # Each on its side of its kink, as far as it comes, or has gone, in a time.
         side = jnp.where(state == SLIDING, 0.0, jnp.where(state == ON, 1.0, -1.0))
@@ -275,7 +275,7 @@ def _decided(
         away = jnp.where(let_go & (left == ON), 1.0, off)
         flipped = jnp.where(reached, jnp.where(state == ON, OFF, ON), state)
         proposal = jnp.where(leaving.happens, left, flipped)
-        return Proposal(proposal, start + 0.1 * t.scale * away, stacked)
+        return FirstProposal(proposal, start + 0.1 * t.scale * away, stacked)
 
     found = decide(t, slots.read(states), propose, needed)
     states = slots.write(found.state, states)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import gfdyn as gf
-from gfdyn.kinks import OFF, ON, SLIDING, Proposal, TangentNetwork, decide, regime
+from gfdyn.kinks import OFF, ON, SLIDING, FirstProposal, TangentNetwork, decide, regime
 
 
 PLACES = 6
 # One program for all: three layers, so that what is stacked is looked at.
-decided = jax.jit(lambda t, *first: decide(t, first[0], lambda _: Proposal(*first)))
+decided = jax.jit(lambda t, *first: decide(t, first[0], lambda _: FirstProposal(*first)))
 followed = jax.jit(regime)
 
 
