@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._atomic import remove_orphans
 from .._netcdf import netcdf_content, write_content
+from ._seal import is_unbroken, seal
 from ._serialise import decode_fields, encode
 from ._state import FORMAT, read_state, write_state
 
@@ -30,6 +31,7 @@ def write_file(
     tree = json.dumps({name: encode(v, name, arrays) for name, v in fields.items()})
     content = netcdf_content({"/": dataset})
     write_state(content, tree, arrays)
+    seal(content)
     remove_orphans(Path(path).parent)
     write_content(path, content)
 
@@ -50,6 +52,8 @@ def read_file(
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; give one that traj.save wrote.")
     try:
+        if not is_unbroken(path):
+            raise ValueError("its bytes are not those of its checksum")
         state = read_state(path)
     except Exception as error:
         raise _unreadable(path, error) from error

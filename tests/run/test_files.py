@@ -129,7 +129,7 @@ def test_folder_instead_of_a_file(tmp_path):
         gf.load(tmp_path)
 
 
-@pytest.mark.parametrize("part", [0.001, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("part", [0.001, 0.1, 0.5, 0.9, 0.99])
 def test_truncated_file(tmp_path, part):
     path = tmp_path / "trajectory.nc"
     made(decaying_flow).save(path)
@@ -239,6 +239,19 @@ def test_no_flipped_bit_changes_what_is_loaded(tmp_path):
         else:
             assert_identical(loaded, made(descent))
     assert refused > 20
+
+
+@pytest.mark.parametrize("place", [0.0, 0.5, 0.999])
+def test_what_is_broken_is_refused_before_hdf5_reads_it(tmp_path, monkeypatch, place):
+    """It may read on for ever."""
+    path = tmp_path / "trajectory.nc"
+    made(descent).save(path)
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1
+    path.write_bytes(content)
+    monkeypatch.setattr("h5py.File", None)
+    with pytest.raises(ValueError, match="its bytes are not those of its checksum"):
+        gf.load(path)
 
 
 def test_double_precision_is_not_lost_silently(tmp_path):
