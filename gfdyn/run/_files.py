@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._atomic import remove_orphans
 from .._netcdf import netcdf_content, write_content
-from ._seal import is_unbroken, seal
+from ._seal import announce_seal, is_unbroken, lacks_its_seal, seal
 from ._serialise import decode_fields, encode
 from ._state import FORMAT, read_state, write_state
 
@@ -31,6 +31,7 @@ def write_file(
     tree = json.dumps({name: encode(v, name, arrays) for name, v in fields.items()})
     content = netcdf_content({"/": dataset})
     write_state(content, tree, arrays)
+    announce_seal(content)
     seal(content)
     remove_orphans(Path(path).parent)
     write_content(path, content)
@@ -65,6 +66,8 @@ def read_file(
     try:
         if not state.is_whole:
             raise ValueError("its numbers or settings are not those of its checksum")
+        if state.checksum is not None and lacks_its_seal(path):
+            raise ValueError("its end is missing")
         made: _Made = decode_fields(cls, json.loads(state.tree), state.arrays)
         check(made)
     except Exception as error:

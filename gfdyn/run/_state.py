@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 FORMAT = 1
-_GROUP = "state"
+GROUP = "state"
 
 _File = str | os.PathLike | io.BytesIO
 
@@ -42,8 +42,8 @@ def write_state(file: _File, tree: str, arrays: Mapping[str, np.ndarray]) -> Non
     import h5py
 
     with h5py.File(file, "r+") as opened:
-        opened.pop(_GROUP, None)
-        group = opened.create_group(_GROUP)
+        opened.pop(GROUP, None)
+        group = opened.create_group(GROUP)
         group.attrs.update(format=FORMAT, fields=tree, checksum=_checksum(tree, arrays))
         for name, array in arrays.items():
             group[name] = array
@@ -54,7 +54,7 @@ def read_state(file: _File) -> StoredState:
     import h5py
 
     with h5py.File(file, "r") as opened:
-        group: Any = opened[_GROUP]
+        group: Any = opened[GROUP]
         arrays = {name: _array(item) for name, item in group.items() if not _is_axis(item)}
         # Files that xarray wrote have their numbers in arrays.
         number = np.ravel(group.attrs.get("format", "none")).tolist()

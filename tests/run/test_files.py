@@ -129,7 +129,7 @@ def test_folder_instead_of_a_file(tmp_path):
         gf.load(tmp_path)
 
 
-@pytest.mark.parametrize("part", [0.001, 0.1, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("part", [0.001, 0.1, 0.5, 0.9, 0.999])
 def test_truncated_file(tmp_path, part):
     path = tmp_path / "trajectory.nc"
     made(decaying_flow).save(path)
