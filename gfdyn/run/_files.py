@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._atomic import remove_orphans
 from .._netcdf import netcdf_content, write_content
-from ._seal import announce_seal, is_unbroken, lacks_its_seal, seal
+from ._seal import is_sealed, is_unbroken, seal
 from ._serialise import decode_fields, encode
 from ._state import FORMAT, read_state, write_state
 
@@ -30,8 +30,7 @@ def write_file(
     arrays: dict[str, np.ndarray] = {}
     tree = json.dumps({name: encode(v, name, arrays) for name, v in fields.items()})
     content = netcdf_content({"/": dataset})
-    write_state(content, tree, arrays)
-    announce_seal(content)
+    write_state(content, tree, arrays, says_sealed=True)
     seal(content)
     remove_orphans(Path(path).parent)
     write_content(path, content)
@@ -66,7 +65,7 @@ def read_file(
     try:
         if not state.is_whole:
             raise ValueError("its numbers or settings are not those of its checksum")
-        if state.checksum is not None and lacks_its_seal(path):
+        if state.says_sealed and not is_sealed(path):
             raise ValueError("its end is missing")
         made: _Made = decode_fields(cls, json.loads(state.tree), state.arrays)
         check(made)

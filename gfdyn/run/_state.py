@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 FORMAT = 1
-GROUP = "state"
+_GROUP = "state"
 
 _File = str | os.PathLike | io.BytesIO
 
@@ -30,6 +30,8 @@ class StoredState(NamedTuple):
     tree: str
     checksum: str | None
     arrays: dict[str, np.ndarray]
+    # Whether the file says that a checksum over all its bytes stands at its end
+    says_sealed: bool
 
     @property
     def is_whole(self) -> bool:
@@ -37,14 +39,18 @@ class StoredState(NamedTuple):
         return self.checksum in (None, _checksum(self.tree, self.arrays))
 
 
-def write_state(file: _File, tree: str, arrays: Mapping[str, np.ndarray]) -> None:
+def write_state(
+    file: _File, tree: str, arrays: Mapping[str, np.ndarray], *, says_sealed: bool = False
+) -> None:
     """Put them into an HDF5 file, in the place of those that are there."""
     import h5py
 
     with h5py.File(file, "r+") as opened:
-        opened.pop(GROUP, None)
-        group = opened.create_group(GROUP)
+        opened.pop(_GROUP, None)
+        group = opened.create_group(_GROUP)
         group.attrs.update(format=FORMAT, fields=tree, checksum=_checksum(tree, arrays))
+        if says_sealed:
+            group.attrs["sealed"] = True
         for name, array in arrays.items():
             group[name] = array
 
@@ -54,7 +60,7 @@ def read_state(file: _File) -> StoredState:
     import h5py
 
     with h5py.File(file, "r") as opened:
-        group: Any = opened[GROUP]
+        group: Any = opened[_GROUP]
         arrays = {name: _array(item) for name, item in group.items() if not _is_axis(item)}
         # Files that xarray wrote have their numbers in arrays.
         number = np.ravel(group.attrs.get("format", "none")).tolist()
@@ -63,6 +69,7 @@ def read_state(file: _File) -> StoredState:
             str(group.attrs.get("fields")),
             group.attrs.get("checksum"),
             arrays,
+            "sealed" in group.attrs,
         )
 
 

@@ -27,8 +27,8 @@ _CHOICES = {"reduction": ("mean", "sum"), "clock": ("physical", "loss", "arc")}
 
 def edited(random: np.random.Generator, file: Path) -> str:
     """Edit one field of a file and compute its checksum anew; the name of the field."""
-    _, text, _, arrays = read_state(file)
-    tree = json.loads(text)
+    state = read_state(file)
+    tree, arrays = json.loads(state.tree), state.arrays
     places = list(_places({"dict": tree}, ()))
     while True:
         place = places[random.integers(len(places))]

@@ -39,8 +39,8 @@ def file(traj, tmp_path) -> Path:
 
 def forge(file: Path, edit: Callable[[dict, Arrays], object]) -> None:
     """Edit the tree or the arrays of a file, and compute its checksum anew."""
-    _, text, _, arrays = read_state(file)
-    tree = json.loads(text)
+    state = read_state(file)
+    tree, arrays = json.loads(state.tree), state.arrays
     edit(tree, arrays)
     write_state(file, json.dumps(tree), arrays)
 
