@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._atomic import remove_orphans
 from .._netcdf import netcdf_content, write_content
-from ._seal import is_sealed, is_unbroken, seal
+from .._seal import is_sealed, is_unbroken, seal
 from ._serialise import decode_fields, encode
 from ._state import FORMAT, read_state, write_state
 
@@ -65,7 +65,7 @@ def read_file(
     try:
         if not state.is_whole:
             raise ValueError("its numbers or settings are not those of its checksum")
-        if state.says_sealed and not is_sealed(path):
+        if state.checksum is not None and state.says_sealed and not is_sealed(path):
             raise ValueError("its end is missing")
         made: _Made = decode_fields(cls, json.loads(state.tree), state.arrays)
         check(made)

@@ -148,9 +148,13 @@ def test_folders_of_other_searches_are_refused(tmp_path):
         with pytest.raises(ValueError, match=f"another search, with {name}"):
             run(**options)
     (file,) = (tmp_path / "kept").iterdir()
-    file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(ValueError, match="no readable part of a search.*delete it"):
-        run()
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for broken, why in ((whole[:200], ""), (flipped, r".*not those of its checksum")):
+        file.write_bytes(broken)
+        with pytest.raises(ValueError, match=f"no readable part of a search{why}.*delete"):
+            run()
     shutil.rmtree(tmp_path / "kept")
     assert eqx.tree_equal(run(), first)
 

@@ -22,6 +22,7 @@ ROOMS = (
     "_progress",
     "_keywords",
     "_atomic",
+    "_seal",
     "_netcdf",
     "nets",
     "data",

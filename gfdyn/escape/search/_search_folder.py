@@ -10,7 +10,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..._netcdf import write_netcdf
+from ..._netcdf import netcdf_content, write_content
+from ..._seal import is_unbroken, seal
 from ...run import decode, encode
 from ._convergence import Found
 
@@ -45,6 +46,8 @@ class SearchFolder(eqx.Module):
         if not file.exists():
             return None
         try:
+            if not is_unbroken(file):
+                raise ValueError("its bytes are not those of its checksum")
             with xr.open_dataset(file, engine="h5netcdf") as stored:
                 stored.load()
             form, settings = stored.attrs["format"], json.loads(stored.attrs["settings"])
@@ -86,7 +89,9 @@ class SearchFolder(eqx.Module):
             },
         )
         self.path.mkdir(parents=True, exist_ok=True)
-        write_netcdf(self._file(first, first + len(batch.rows)), {"/": stored})
+        content = netcdf_content({"/": stored})
+        seal(content)
+        write_content(self._file(first, first + len(batch.rows)), content)
 
     def _file(self, first: int, last: int) -> Path:
         return self.path / f"starts_{first:06d}_{last:06d}.nc"
