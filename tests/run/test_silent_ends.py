@@ -1,5 +1,7 @@
-"""Positive inputs, where units slide below sites whose z is rounding: a flow that takes
-its sign for one ends elsewhere than gradient descent, and no certificate shows it.
+"""Flows that could end elsewhere than gradient descent though no certificate shows it.
+
+With positive inputs units slide below sites whose z is rounding, of which the sign may be
+taken for one. Constant features and the logistic loss are held to the same promise.
 """
 
 import functools
@@ -28,21 +30,36 @@ def at_scale(key: Any) -> gf.nets.MLP:
     return gf.nets.MLP([3, 6, 6, 1], key=key, scale=0.5)
 
 
-def drawn(network: Any, key: int) -> tuple[gf.Problem, gf.nets.MLP]:
+def positive(x: Any, y: Any) -> gf.Problem:
+    return gf.Problem(gf.Dataset(jnp.abs(x), y), gf.losses.squared)
+
+
+def constant(x: Any, y: Any) -> gf.Problem:
+    return gf.Problem(gf.Dataset(x.at[:, 0].set(1.0), y), gf.losses.squared)
+
+
+def logistic(x: Any, y: Any) -> gf.Problem:
+    return gf.Problem(gf.Dataset(x, jnp.sign(y)), gf.losses.logistic)
+
+
+def drawn(structure: Any, network: Any, key: int) -> tuple[gf.Problem, gf.nets.MLP]:
     of_data, of_net = jr.split(jr.key(key))
     of_x, of_y = jr.split(of_data)
-    x, y = jnp.abs(jr.normal(of_x, (16, 3))), jr.normal(of_y, (16, 1))
-    return gf.Problem(gf.Dataset(x, y), gf.losses.squared), network(of_net)
+    x, y = jr.normal(of_x, (16, 3)), jr.normal(of_y, (16, 1))
+    return structure(x, y), network(of_net)
 
 
-CASES = [(network, key) for network in (of_layers, at_scale) for key in KEYS]
+CASES = [
+    *((positive, network, key) for network in (of_layers, at_scale) for key in KEYS),
+    *((structure, at_scale, key) for structure in (constant, logistic) for key in KEYS),
+]
 
 
 def row(weights: Any) -> np.ndarray:
     return np.concatenate([np.ravel(w) for w in weights])
 
 
-def solved(case: tuple[Any, int], t1: float) -> gf.Trajectory:
+def solved(case: tuple[Any, Any, int], t1: float) -> gf.Trajectory:
     problem, net = drawn(*case)
     solver = gf.solvers.ExactKinks(rtol=RTOL)
     return gf.solve(gf.GradientFlow(problem), net, t1=t1, ts=[t1], solver=solver)
@@ -54,12 +71,15 @@ def descended(rate: float) -> np.ndarray:
     problems, nets = zip(*(drawn(*case) for case in CASES), strict=True)
     x, y = (np.stack([getattr(p.data, name) for p in problems]) for name in "xy")
     a, b, c = (np.stack([net.weights[i] for net in nets]) for i in range(3))
+    is_logistic = np.reshape([p.loss is gf.losses.logistic for p in problems], (-1, 1, 1))
     for _ in range(round(T1 / rate)):
         z1 = x @ a.swapaxes(1, 2)
         h1 = np.maximum(z1, 0)
         z2 = h1 @ b.swapaxes(1, 2)
         h2 = np.maximum(z2, 0)
-        residual = (h2 @ c.swapaxes(1, 2) - y) / x.shape[1]
+        outputs = h2 @ c.swapaxes(1, 2)
+        residual = np.where(is_logistic, -y / (1 + np.exp(y * outputs)), outputs - y)
+        residual = residual / x.shape[1]
         back2 = (residual @ c) * (z2 > 0)
         back1 = (back2 @ b) * (z1 > 0)
         c = c - rate * residual.swapaxes(1, 2) @ h2
@@ -80,6 +100,6 @@ def test_flow_ends_where_ever_smaller_steps_lead_to(number):
 
 def test_flow_says_where_gradient_descent_may_end_elsewhere():
     """By t = 30 the flow of key 1002 is not unique: descents of all steps end beside it."""
-    traj = solved((at_scale, 1002), 30.0)
+    traj = solved((positive, at_scale, 1002), 30.0)
     assert traj.result == gf.RESULTS.successful
     assert traj.certificate.choices > 0
