@@ -7,6 +7,7 @@ from typing import Any
 
 
 MEASURED = Path(__file__).resolve().parents[1] / "measured"
+EXPERIMENTS = MEASURED.parents[1] / "experiments"
 # An image that stands alone, of measured/PAPER/EXPERIMENT/
 _FIGURE = re.compile(
     r"^!\[[^\]]*\]\((?:\.\./)*measured/(?P<name>\w+/\w+)/\w+\.png\)$", re.MULTILINE
@@ -25,12 +26,20 @@ def experiment(name: str) -> Any:
     return measured
 
 
+def module(name: str) -> str:
+    """The module that made it, with its option where one makes several figures."""
+    paper, experiment = name.split("/")
+    if (EXPERIMENTS / f"{name}.py").exists():
+        return f"experiments.{paper}.{experiment}"
+    return f"experiments.{paper}.figures --figure {experiment.removeprefix('fig')}"
+
+
 def stamp(name: str) -> str:
     """One line: the command, the machine, the commit and the versions."""
     measured = experiment(name)
     commit = (MEASURED / name / "commit.txt").read_text("utf-8").strip()
     packages = [f"{package} {each}" for package, each in measured["versions"].items()]
-    run = f"*`python -m experiments.{name.replace('/', '.')}`, "
+    run = f"*`python -m {module(name)}`, "
     run += f"{measured['seconds']:.0f} s on {measured['machine']}; "
     return f"{run}commit {commit}, {', '.join(packages)}.*"
 
