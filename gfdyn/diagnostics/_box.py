@@ -10,10 +10,9 @@ from jaxtyping import Array, Bool
 
 from .._numerics import nonzero
 from .._types import Scalar, Sites, Vector
-from ..nets import norm
 
 
-# In units of the precision, relative to the largest gradients and jumps.
+# In units of the precision, relative to what gradients are sums of.
 _RESIDUAL = 20.0
 _INNER_RESIDUAL = 2.0
 _LINEARISATIONS = 30
@@ -21,9 +20,10 @@ _STEPS = 1000
 
 
 def least_gradient(
-    gradient_at: Callable[[Sites], tuple[Any, Sites]], start: Sites
+    gradient_at: Callable[[Sites], tuple[Any, Sites]], start: Sites, unit: Scalar
 ) -> tuple[Sites, Bool[Array, ""]]:
-    """The gates' openings in [0, 1] of least gradient, and whether they were found.
+    """The gates' openings in [0, 1] of least gradient, to the rounding of a sum of parts of
+    the size `unit`, and whether they were found.
 
     Gauss–Newton: exact at once where the gradient is affine in them, as with one hidden
     layer, and quadratic where it is not: the gates that stay open or closed do not matter,
@@ -36,8 +36,7 @@ def least_gradient(
         gradient, jumps = gradient_at(unravel(o))
         return ravel_pytree(gradient)[0], ravel_pytree(jumps)[0]
 
-    gradient, jumps = value(o)
-    unit = nonzero(jnp.maximum(norm(gradient), jnp.max(jumps)))
+    unit = nonzero(unit)
 
     def improve(carry: tuple[Vector, Scalar, Array]) -> tuple[Vector, Scalar, Array]:
         o, _, i = carry

@@ -94,14 +94,19 @@ def minimum_norm_subgradient(
         return Subgradient(gradient, (), norm(gradient), jnp.asarray(True))
     kinks = _kinks(net, x, z, tolerance)
 
+    def pulled_back(opened: Sites) -> tuple[AbstractNet, Sites]:
+        return _pullback(net, x, z, kinks.gates(net, opened), cotangent)
+
     def gradient_at(opened: Sites) -> tuple[AbstractNet, Sites]:
-        gates = kinks.gates(net, opened)
-        gradient, signal = _pullback(net, x, z, gates, cotangent)
+        gradient, signal = pulled_back(opened)
         return gradient, kinks.jumps(net, signal)
 
-    opened, converged = least_gradient(
-        gradient_at, tuple(jnp.full_like(zl, 0.5) for zl in z)
-    )
+    halfway = tuple(jnp.full_like(zl, 0.5) for zl in z)
+    gradient, signal = pulled_back(halfway)
+    # The gradient is a sum over sites. At a saddle it is 0 but for what they round.
+    largest = kinks.largest_part(signal)
+    unit = jnp.maximum(norm(gradient), largest)
+    opened, converged = least_gradient(gradient_at, halfway, unit)
     gradient, _ = gradient_at(opened)
     return Subgradient(gradient, kinks.gates(net, opened), norm(gradient), converged)
 
@@ -144,6 +149,11 @@ class _Kinks(eqx.Module):
 
         sites = self.free, self.fixed, in_layers(row, opened)
         return per_layer(of_layer, net.activations, *sites)
+
+    def largest_part(self, signal: Sites) -> Scalar:
+        """The largest of what sites, at kinks or not, bring to the gradient, about."""
+        parts = per_layer(lambda q, c: jnp.max(jnp.abs(c) * q), self.slopes, signal)
+        return jnp.max(jnp.stack(parts))
 
     def jumps(self, net: AbstractNet, signal: Sites) -> Sites:
         """How far opening each gate moves the gradient, about; 0 but at first samples."""
