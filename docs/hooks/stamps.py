@@ -10,7 +10,7 @@ MEASURED = Path(__file__).resolve().parents[1] / "measured"
 EXPERIMENTS = MEASURED.parents[1] / "experiments"
 # An image that stands alone, of measured/PAPER/EXPERIMENT/
 _FIGURE = re.compile(
-    r"^!\[[^\]]*\]\((?:\.\./)*measured/(?P<name>\w+/\w+)/\w+\.png\)$", re.MULTILINE
+    r"^!\[[^\]]*\]\((?:\.\./)*measured/(?P<name>\w+/\w+)/[\w.]+\.png\)$", re.MULTILINE
 )
 
 
