@@ -153,8 +153,8 @@ def follow(
     settings: Settings, flow: gf.EscapeFlow, net: gf.nets.MLP, floor: float
 ) -> gf.Trajectory:
     """The full flow from this net until the risk has fallen to the floor."""
-    # At the start and after each step: of an escape there are few.
-    saves = settings.max_steps + 1
+    # At the start and after each step, of which an escape has few; an even number.
+    saves = 2 * (settings.max_steps // 2 + 1)
     run = gf.solve(
         flow,
         net,
