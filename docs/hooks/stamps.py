@@ -28,10 +28,10 @@ def experiment(name: str) -> Any:
 
 def module(name: str) -> str:
     """The module that made it, with its option where one makes several figures."""
-    paper, experiment = name.split("/")
     if (EXPERIMENTS / f"{name}.py").exists():
-        return f"experiments.{paper}.{experiment}"
-    return f"experiments.{paper}.figures --figure {experiment.removeprefix('fig')}"
+        return f"experiments.{name.replace('/', '.')}"
+    paper, figure = name.split("/")
+    return f"experiments.{paper}.figures --figure {figure.removeprefix('fig')}"
 
 
 def stamp(name: str) -> str:
