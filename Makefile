@@ -69,10 +69,8 @@ MEASURED := $(patsubst docs/measured/%/claims.json,%,$(wildcard docs/measured/*/
 .PHONY: measured
 measured: .venv/installed
 	commit=$$(git describe --always --dirty); for name in $(MEASURED); do \
-	  case $$name in \
-	    galanti/fig[2-7]) made="galanti.figures --figure $${name#galanti/fig}";; \
-	    *) made=$$(echo $$name | tr / .);; esac; \
-	  $(BIN)/python -m experiments.$$made --out docs/measured/$$name || exit 1; \
+	  made=$$(PYTHONPATH=docs/hooks $(BIN)/python -c "import stamps; print(stamps.module('$$name'))"); \
+	  $(BIN)/python -m $$made --out docs/measured/$$name || exit 1; \
 	  echo $$commit > docs/measured/$$name/commit.txt; done
 
 # Notebooks, stored with what they print and draw

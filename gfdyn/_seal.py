@@ -22,8 +22,12 @@ def seal(content: BytesIO) -> None:
     content.write(_MARK + digest.encode())
 
 
-def is_unbroken(path: Path) -> bool:
-    """Whether a file is as it was sealed, or bears no seal, as one of before or edited."""
+def check_unbroken(path: Path) -> None:
+    """Refuse a file that is not as it was sealed; one of before, or edited, bears no seal.
+
+    Raises:
+        ValueError: if its bytes are not those of its seal.
+    """
     digest, left = hashlib.sha256(), path.stat().st_size - _LENGTH
     with path.open("rb") as file:
         while left > 0 and (chunk := file.read(min(left, _BYTES))):
@@ -31,7 +35,8 @@ def is_unbroken(path: Path) -> bool:
             left -= len(chunk)
         end = file.read()
     # In a file that was cut it is there, but not whole.
-    return _MARK not in end or end == _MARK + digest.hexdigest().encode()
+    if _MARK in end and end != _MARK + digest.hexdigest().encode():
+        raise ValueError("its bytes are not those of its checksum")
 
 
 def is_sealed(path: Path) -> bool:

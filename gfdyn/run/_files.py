@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._atomic import remove_orphans
 from .._netcdf import netcdf_content, write_content
-from .._seal import is_sealed, is_unbroken, seal
+from .._seal import check_unbroken, is_sealed, seal
 from ._serialise import decode_fields, encode
 from ._state import FORMAT, read_state, write_state
 
@@ -52,8 +52,7 @@ def read_file(
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; give one that traj.save wrote.")
     try:
-        if not is_unbroken(path):
-            raise ValueError("its bytes are not those of its checksum")
+        check_unbroken(path)
         state = read_state(path)
     except Exception as error:
         raise _unreadable(path, error) from error

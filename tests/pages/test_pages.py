@@ -3,23 +3,15 @@
 import ast
 import contextlib
 import io
-import re
 from pathlib import Path
 
 import pytest
+from code_blocks import DOCS, blocks
 
 import gfdyn as gf
 
 
-DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(page: str, language: str) -> list[str]:
-    """The blocks of code in one language."""
-    found = _BLOCK.findall((DOCS / page).read_text("utf-8"))
-    return [text for name, text in found if name == language]
 
 
 @pytest.mark.parametrize("page", PAGES)

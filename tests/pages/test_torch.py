@@ -1,21 +1,16 @@
 """What pages say to PyTorch, run by PyTorch, and its networks; where it is installed."""
 
-import re
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from code_blocks import blocks
 
 import gfdyn as gf
 
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not among what gfdyn needs")
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-# Blocks of code, and their languages
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +25,7 @@ def double_precision():
 def said_on(page: str, **names: Any) -> dict[str, Any]:
     """What the names are once PyTorch has done what a page says, in its one block that is
     of no language: the others are run as gfdyn's."""
-    blocks = _BLOCK.findall((DOCS / page).read_text("utf-8"))
-    (block,) = (code for language, code in blocks if not language)
+    (block,) = blocks(page, "")
     exec(block, names)
     return names
 

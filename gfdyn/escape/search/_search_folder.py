@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..._netcdf import netcdf_content, write_content
-from ..._seal import is_unbroken, seal
+from ..._seal import check_unbroken, seal
 from ...run import decode, encode
 from ._convergence import Found
 
@@ -46,8 +46,7 @@ class SearchFolder(eqx.Module):
         if not file.exists():
             return None
         try:
-            if not is_unbroken(file):
-                raise ValueError("its bytes are not those of its checksum")
+            check_unbroken(file)
             with xr.open_dataset(file, engine="h5netcdf") as stored:
                 stored.load()
             form, settings = stored.attrs["format"], json.loads(stored.attrs["settings"])
