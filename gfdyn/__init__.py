@@ -27,7 +27,7 @@ What to put in, and what to ask, is in rooms; `help(gf.nets)` lists all of one:
     data         Dataset, digits, mnist, gaussian, teacher, circle, xor, two_points
     losses       squared, logistic, exponential, cross_entropy, from_function, weighted
     nets         MLP, sequential, dense, conv, architecture, wrap, from_torch
-    flows        GradientFlow, EscapeFlow, MomentumFlow, SignFlow
+    flows        GradientFlow, EscapeFlow, BranchFlow, MomentumFlow, SignFlow
     solvers      ExactKinks, Stabilised, Adaptive, SignSwitches
     stopping     RiskBelow, RadiusAbove, GradientBelow, NextPlateau, When
     diagnostics  risk, stable_rank, singular_values, escape_speed, layer_norms

@@ -1,6 +1,13 @@
 """Escape directions of saddles: the search for them, closed forms, certificates."""
 
 from ._rewrite import deepen as deepen, rebalance as rebalance
+from .chain import (
+    Chain as Chain,
+    Passage as Passage,
+    Saddle as Saddle,
+    chain as chain,
+    spectral as spectral,
+)
 from .episodes import (
     Episodes as Episodes,
     Escapes as Escapes,

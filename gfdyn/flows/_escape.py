@@ -3,24 +3,18 @@
 import math
 
 import equinox as eqx
-import equinox.internal as eqxi
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .._lanczos import extremal_eigenvalues
 from .._tracing import is_concrete
 from .._trees import axpy, dot
 from .._types import Scalar
 from ..nets import AbstractNet, norm
 from ..problem import Problem, check_fit, check_problem
 from ._base import AbstractFlow, Field, Jumps, State, rescale, root_mean_squares
-
-
-# Products of a Lanczos run; how many steps of 1/s coasting must save to be tried.
-_LANCZOS_STEPS = 12
-_WORTHWHILE = 3.0
+from ._coasting import holding_time
 
 
 class Polar(eqx.Module):
@@ -159,42 +153,24 @@ class EscapeFlow(AbstractFlow):
         r"""How long ρ may be held where it is for an error of at most `tolerance` · ‖ρ‖.
 
         On the long way out of a saddle ρ has converged and only r moves, but an explicit
-        method is held to steps of 1/s by its stability. With $v$ the velocity of ρ and
-        Λ a bound on the growth of a deviation, holding ρ for h costs at most
-        $|v| (e^{\Lambda h} - 1)/\Lambda$. Λ is the largest eigenvalue of ∂v/∂ρ, by Lanczos
-        from differences of v, with a margin of 5 % of the spectrum's width.
+        method is held to steps of 1/s by its stability.
         """
         rho, unravel = jax.flatten_util.ravel_pytree(position.direction)
         moves: Polar = velocity.position
         here, _ = jax.flatten_util.ravel_pytree(moves.direction)
-        speed = jnp.linalg.norm(here)
+
+        def tangent(v: Array) -> Array:
+            return v - rho * (rho @ v) / (rho @ rho)
+
+        def change(displacement: Array) -> Array:
+            moved = Polar(unravel(rho + tangent(displacement)), position.log_radius)
+            there: Polar = field(moved).position
+            flat, _ = jax.flatten_util.ravel_pytree(there.direction)
+            return tangent(flat - here)
+
         rate = jnp.abs(moves.log_radius)
         allowed = tolerance * math.sqrt(_degree(position.direction))
-
-        def growth() -> Scalar:
-            step = jnp.sqrt(jnp.finfo(rho.dtype).eps)
-
-            def tangent(v: Array) -> Array:
-                return v - rho * (rho @ v) / (rho @ rho)
-
-            def product(v: Array) -> Array:
-                moved = Polar(unravel(rho + step * tangent(v)), position.log_radius)
-                there: Polar = field(moved).position
-                flat, _ = jax.flatten_util.ravel_pytree(there.direction)
-                return tangent(flat - here) / step
-
-            smallest, largest = extremal_eigenvalues(product, rho, _LANCZOS_STEPS)
-            return jnp.maximum(largest + 0.05 * (largest - smallest), 0.0)
-
-        # Worth a Lanczos run only if it could cover more than some steps of 1/s. Under
-        # vmap it is run where any lane wants it, not always.
-        worthwhile = allowed * rate > _WORTHWHILE * speed
-        wanted = eqxi.unvmap_any(worthwhile)
-        bound = jax.lax.cond(wanted, growth, lambda: jnp.ones_like(speed))
-        bound = jnp.maximum(bound, 1e-3 * rate)
-        safe_speed = jnp.where(speed > 0, speed, jnp.finfo(speed.dtype).tiny)
-        time = jnp.log1p(bound * allowed / safe_speed) / bound
-        return jax.lax.stop_gradient(jnp.where(worthwhile, time, 0.0))
+        return holding_time(here, change, rate, allowed)
 
     def held(self, velocity: State) -> State:
         """The velocity with ρ held: only log r moves."""

@@ -25,6 +25,12 @@ from ._blocks import (
     resnet_identity as resnet_identity,
     sequential as sequential,
 )
+from ._branches import (
+    branch_dot as branch_dot,
+    check_branches as check_branches,
+    scale_branches as scale_branches,
+    scale_outputs as scale_outputs,
+)
 from ._coincidence import Coincidence as Coincidence, coinciding_kinks as coinciding_kinks
 from ._composed import (
     AbstractFixedMap as AbstractFixedMap,

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ..escape import Chain
 from ..run import Trajectory, is_ok, name_of
 from . import _trajectory as panels
 from ._annotated import Axes, Dataset, Figure
 from ._axes import clock_of, is_wide, log_axis, symbol
 from ._caption import caption as caption_of, lanes
+from ._chain import chain_figure
 from ._labels import label_ends
 from ._measurements import measurements
 from ._style import PALETTE, TWO_COLUMNS, style
@@ -29,13 +31,15 @@ _LONG = 0.5
 
 
 def plot(
-    traj: Trajectory,
+    traj: Trajectory | Chain,
     *,
     layers: Sequence[int] | None = None,
     width: float = TWO_COLUMNS,
     caption: bool = True,
 ) -> Figure:
     """Draw a trajectory: risk, norm, escape speed, stable ranks and singular values.
+
+    Of a chain of saddles the risk and the size of each branch, in the clock of what grows.
 
     Risk and escape speed that were recorded are drawn, all else is measured at the saves;
     of a flow that was solved under `jax.vmap` all lanes, one over the other, without
@@ -51,7 +55,7 @@ def plot(
     `with gf.plotting.style():`.
 
     Args:
-        traj: what `gf.solve`, `gf.descend` or `gf.load` gave.
+        traj: what `gf.solve`, `gf.descend`, `gf.load` or `gf.escape.chain` gave.
         layers: those whose singular values are drawn, from 1; at most eight of them, evenly
             chosen, if None. With `()` no spectra are computed.
         width: of the figure in inches.
@@ -63,13 +67,15 @@ def plot(
     """
     from matplotlib.figure import Figure as NewFigure
 
+    if not (math.isfinite(width) and width > 0):
+        raise ValueError(f"width={width} must be positive, in inches, such as 6.75.")
+    if isinstance(traj, Chain):
+        return chain_figure(traj, width)
     if not isinstance(traj, Trajectory):
         raise TypeError(
             f"traj must be a gf.Trajectory, got {type(traj).__name__}; gf.solve gives one. "
             "The functions of gf.plotting draw a dataset."
         )
-    if not (math.isfinite(width) and width > 0):
-        raise ValueError(f"width={width} must be positive, in inches, such as 6.75.")
     parts = lanes(traj)
     spectra = len(parts) == 1 and (layers is None or len(layers) > 0)
     found = [measurements(part, spectra) for part in parts]

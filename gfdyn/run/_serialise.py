@@ -24,6 +24,8 @@ from ._results import NAMES, RESULTS, name_of, result_named
 def _known_classes() -> dict[str, type]:
     modules = (
         data.Dataset,
+        flows.Branches,
+        flows.BranchFlow,
         flows.EscapeFlow,
         flows.GradientFlow,
         flows.MomentumFlow,
