@@ -8,6 +8,9 @@ Count = Int[Array, ""]
 Vector = Float[Array, "_"]
 Matrix = Float[Array, "_ _"]
 
+# Of each branch of a network that is a sum of them
+Branch = Float[Array, " branches"]
+
 # f(x_i; θ) of all samples
 Outputs = Float[Array, "samples outputs"]
 

@@ -162,6 +162,12 @@ class AbstractFlow(eqx.Module):
         """Each block of an error, and the scale to measure it by; both (blocks,)."""
 
 
+def degree_of(net: AbstractNet) -> int:
+    """L of a network that is known to be homogeneous."""
+    assert net.degree is not None
+    return net.degree
+
+
 def rescale(factor: Scalar, net: AbstractNet) -> AbstractNet:
     """factor · net."""
     return jax.tree.map(lambda p: factor * p, net)

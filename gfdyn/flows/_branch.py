@@ -11,14 +11,11 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._tracing import is_concrete
 from .._trees import axpy
-from .._types import Scalar
+from .._types import Branch, Scalar
 from ..nets import AbstractNet, branch_dot, check_branches, scale_branches, scale_outputs
 from ..problem import Problem, check_fit, check_problem
-from ._base import AbstractFlow, Field, Jumps, State
+from ._base import AbstractFlow, Field, Jumps, State, degree_of
 from ._coasting import holding_time
-
-
-Branch = Float[Array, " branches"]
 
 
 class Branches(eqx.Module):
@@ -107,7 +104,7 @@ class BranchFlow(AbstractFlow):
 
     def start(self, net: AbstractNet) -> Branches:
         """(ρ_b, log r_b) of a net."""
-        radii = jnp.sqrt(branch_dot(net, net) / _degree(net))
+        radii = jnp.sqrt(branch_dot(net, net) / degree_of(net))
         return Branches(scale_branches(1 / radii, net), jnp.log(radii))
 
     def net(self, position: Branches) -> AbstractNet:
@@ -121,7 +118,7 @@ class BranchFlow(AbstractFlow):
 
     def log_norm(self, position: Branches) -> Scalar:
         """log ‖θ‖."""
-        degree = _degree(position.direction)
+        degree = degree_of(position.direction)
         return _log_length(position.log_radii) + 0.5 * math.log(degree)
 
     def point(self, position: Branches) -> AbstractNet:
@@ -136,6 +133,7 @@ class BranchFlow(AbstractFlow):
         self, position: Branches, outputs: Float[Array, "samples outputs"]
     ) -> Float[Array, "samples outputs"]:
         """∇C(Σ_b r_b^L f_b), whatever the outputs of the ρ_b alone."""
+        # Whatever their gates, too: at a kink a neuron brings nothing, be it on or off.
         del outputs
         return self.problem.cost_gradient(self._outputs(position))
 
@@ -147,7 +145,7 @@ class BranchFlow(AbstractFlow):
     ) -> State:
         """d(ρ_b, log r_b)/dτ, and the rate −dR/dτ = r^(2−L) Σ_b r_b^(2L−2) ‖g_b‖²."""
         del outputs
-        rho, degree = position.direction, _degree(position.direction)
+        rho, degree = position.direction, degree_of(position.direction)
         log_clock = self.log_time_rate(position)
         free = 1.0 if self.resting is None else jnp.where(self.resting, 0.0, 1.0)
         pace = free * jnp.exp((degree - 2) * position.log_radii + log_clock)
@@ -194,7 +192,7 @@ class BranchFlow(AbstractFlow):
             return turned
 
         rate = jnp.max(jnp.abs(moves.log_radii))
-        allowed = tolerance * math.sqrt(_degree(position.direction))
+        allowed = tolerance * math.sqrt(degree_of(position.direction))
         return holding_time(here, change, rate, allowed)
 
     def held(self, velocity: State) -> State:
@@ -206,7 +204,7 @@ class BranchFlow(AbstractFlow):
     def retract(self, position: Branches) -> Branches:
         """Each ρ_b back to the sphere of radius √L."""
         rho = position.direction
-        factors = jnp.sqrt(_degree(rho) / branch_dot(rho, rho))
+        factors = jnp.sqrt(degree_of(rho) / branch_dot(rho, rho))
         return Branches(scale_branches(factors, rho), position.log_radii)
 
     def energy(self, position: Branches) -> Scalar:
@@ -222,7 +220,7 @@ class BranchFlow(AbstractFlow):
         log_radii = position.log_radii
         if self.resting is not None:
             log_radii = jnp.where(self.resting, -jnp.inf, log_radii)
-        return (2.0 - _degree(position.direction)) * _log_length(log_radii)
+        return (2.0 - degree_of(position.direction)) * _log_length(log_radii)
 
     def invariants(self, position: Branches) -> tuple[PyTree[Array], Scalar]:
         """Those of θ over the largest r_b, to be scaled by its square."""
@@ -246,14 +244,9 @@ class BranchFlow(AbstractFlow):
         )
 
     def _outputs(self, position: Branches) -> Float[Array, "samples outputs"]:
-        degree = _degree(position.direction)
+        degree = degree_of(position.direction)
         scales = jnp.exp(degree * position.log_radii)
         return self.problem.outputs(scale_outputs(scales, position.direction))
-
-
-def _degree(net: AbstractNet) -> int:
-    assert net.degree is not None
-    return net.degree
 
 
 def _log_length(log_radii: Branch) -> Scalar:

@@ -13,7 +13,15 @@ from .._trees import axpy, dot
 from .._types import Scalar
 from ..nets import AbstractNet, norm
 from ..problem import Problem, check_fit, check_problem
-from ._base import AbstractFlow, Field, Jumps, State, rescale, root_mean_squares
+from ._base import (
+    AbstractFlow,
+    Field,
+    Jumps,
+    State,
+    degree_of,
+    rescale,
+    root_mean_squares,
+)
 from ._coasting import holding_time
 
 
@@ -93,8 +101,8 @@ class EscapeFlow(AbstractFlow):
     def start(self, net: AbstractNet) -> Polar:
         """(ρ, log r) of a net."""
         length = norm(net)
-        direction = rescale(math.sqrt(_degree(net)) / length, net)
-        return Polar(direction, jnp.log(length) - 0.5 * math.log(_degree(net)))
+        direction = rescale(math.sqrt(degree_of(net)) / length, net)
+        return Polar(direction, jnp.log(length) - 0.5 * math.log(degree_of(net)))
 
     def net(self, position: Polar) -> AbstractNet:
         """θ = r ρ; underflows where r does."""
@@ -106,7 +114,7 @@ class EscapeFlow(AbstractFlow):
 
     def log_norm(self, position: Polar) -> Scalar:
         """log ‖θ‖ = log r + ½ log L."""
-        return position.log_radius + 0.5 * math.log(_degree(position.direction))
+        return position.log_radius + 0.5 * math.log(degree_of(position.direction))
 
     def point(self, position: Polar) -> AbstractNet:
         """ρ."""
@@ -132,7 +140,7 @@ class EscapeFlow(AbstractFlow):
     ) -> State:
         """d(ρ, log r)/dτ, and the rate −dR/dτ = r^L ‖g‖², or ds/dτ when localized."""
         del outputs
-        rho, degree = position.direction, _degree(position.direction)
+        rho, degree = position.direction, degree_of(position.direction)
         radial = dot(rho, gradient)
         tangent = axpy(-radial / dot(rho, rho), rho, gradient)
         if self.localized:
@@ -169,7 +177,7 @@ class EscapeFlow(AbstractFlow):
             return tangent(flat - here)
 
         rate = jnp.abs(moves.log_radius)
-        allowed = tolerance * math.sqrt(_degree(position.direction))
+        allowed = tolerance * math.sqrt(degree_of(position.direction))
         return holding_time(here, change, rate, allowed)
 
     def held(self, velocity: State) -> State:
@@ -181,7 +189,7 @@ class EscapeFlow(AbstractFlow):
     def retract(self, position: Polar) -> Polar:
         """ρ back to the sphere of radius √L."""
         rho = position.direction
-        factor = jnp.sqrt(_degree(rho) / dot(rho, rho))
+        factor = jnp.sqrt(degree_of(rho) / dot(rho, rho))
         return Polar(rescale(factor, rho), position.log_radius)
 
     def energy(self, position: Polar) -> Scalar:
@@ -197,7 +205,7 @@ class EscapeFlow(AbstractFlow):
 
     def log_time_rate(self, position: Polar) -> Scalar:
         """(2 − L) log r."""
-        return (2.0 - _degree(position.direction)) * position.log_radius
+        return (2.0 - degree_of(position.direction)) * position.log_radius
 
     def invariants(self, position: Polar) -> tuple[PyTree[Array], Scalar]:
         """The invariants of ρ, to be scaled by r²."""
@@ -218,9 +226,4 @@ class EscapeFlow(AbstractFlow):
         return sizes, jnp.concatenate([scales, jnp.ones_like(log_r)])
 
     def _output_scale(self, position: Polar) -> Scalar:
-        return jnp.exp(_degree(position.direction) * position.log_radius)
-
-
-def _degree(net: AbstractNet) -> int:
-    assert net.degree is not None
-    return net.degree
+        return jnp.exp(degree_of(position.direction) * position.log_radius)

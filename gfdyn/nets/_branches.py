@@ -7,8 +7,9 @@ deep ones are where all connections between hidden layers are `Diagonal`.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
+from .._types import Branch
 from ._base import AbstractNet
 from ._connections import Dense, Diagonal
 from ._layered import LayeredNet
@@ -29,7 +30,7 @@ def check_branches(net: AbstractNet) -> None:
         )
 
 
-def branch_dot(a: AbstractNet, b: AbstractNet) -> Float[Array, " branches"]:
+def branch_dot(a: AbstractNet, b: AbstractNet) -> Branch:
     """⟨a_b, b_b⟩ of each branch b.
 
     Args:
@@ -42,7 +43,7 @@ def branch_dot(a: AbstractNet, b: AbstractNet) -> Float[Array, " branches"]:
     return jnp.sum(jnp.stack([*products, jnp.sum(columns, axis=0)]), axis=0)
 
 
-def scale_branches(factors: Float[Array, " branches"], net: AbstractNet) -> AbstractNet:
+def scale_branches(factors: Branch, net: AbstractNet) -> AbstractNet:
     """The parameters of each branch times its factor.
 
     Args:
@@ -54,7 +55,7 @@ def scale_branches(factors: Float[Array, " branches"], net: AbstractNet) -> Abst
     return _like(net, [*scaled, factors[None, :] * columns])
 
 
-def scale_outputs(factors: Float[Array, " branches"], net: AbstractNet) -> AbstractNet:
+def scale_outputs(factors: Branch, net: AbstractNet) -> AbstractNet:
     """The outputs of each branch times its factor, by its last weights.
 
     Args:

@@ -87,8 +87,9 @@ class ExactKinks(AbstractSolver):
             are verified to be where gradient descent goes on at a kink (see
             `gfdyn.kinks`), rather than to go by the sides of each kink alone, which some
             deep networks deceive. Points at which the flow is not unique are counted in
-            `certificate.choices`. By default a `GradientFlow` is, and an `EscapeFlow`,
-            which comes to rest where many kinks are all but parallel, is not.
+            `certificate.choices`. By default a `GradientFlow` is; an `EscapeFlow` and a
+            `BranchFlow`, whose directions come to rest where many kinks are all but
+            parallel, are not.
         places: how many sites at kinks are then looked at together; 64 in networks of up to
             1024 gates, 128 in larger ones if None. Where more slide, `gf.solve` goes on
             with four times as many, which compiles again; under `jax.jit` and `jax.vmap` it

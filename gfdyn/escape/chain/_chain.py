@@ -1,4 +1,4 @@
-"""From saddle to saddle: waits and passages in turn, until all branches rest."""
+"""From saddle to saddle: waits and escapes in turn, until all branches rest."""
 
 import math
 import warnings
@@ -44,7 +44,8 @@ def chain(
     it is below `rest` of what moves branches at the origin. It is held then, and the flow
     goes on in the clock of those that grow (`gf.flows.BranchFlow`), so that a wait of e^100
     takes no more steps than one of e^10, and no stability of what rests limits them. It is
-    released when they come to move it with a force of `release`.
+    released when they come to move it with a force of `release`. Nothing rests with a loss
+    that has no minimum, such as the logistic one.
 
     Args:
         problem: R.

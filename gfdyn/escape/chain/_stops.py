@@ -4,15 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
-from ..._types import Scalar
+from ..._types import Branch, Scalar
 from ...nets import AbstractNet, branch_dot, scale_branches
 from ...problem import Problem
 from ...stopping import AbstractStop, Observation
-
-
-Branch = Float[Array, " branches"]
 
 
 def forces(problem: Problem, net: AbstractNet) -> Branch:
@@ -33,7 +30,7 @@ def forces(problem: Problem, net: AbstractNet) -> Branch:
 def shares(net: AbstractNet) -> Branch:
     """‖θ_b‖^L of each branch, which bounds its outputs, over the largest of them."""
     logs = log_radii(net)
-    return jnp.exp(_degree(net) * (logs - jnp.max(logs)))
+    return jnp.exp(len(net.weights) * (logs - jnp.max(logs)))
 
 
 def speeds(problem: Problem, net: AbstractNet) -> Branch:
@@ -42,7 +39,7 @@ def speeds(problem: Problem, net: AbstractNet) -> Branch:
     directions = _directions(net)
     _, pull = jax.vjp(problem.outputs, directions)
     (gradient,) = pull(problem.cost_gradient(problem.outputs(net)))
-    return -branch_dot(directions, gradient) / _degree(net)
+    return -branch_dot(directions, gradient) / len(net.weights)
 
 
 def still_at_rest(
@@ -120,13 +117,8 @@ class Grown(AbstractStop):
 
 def log_radii(net: AbstractNet) -> Branch:
     """log r_b of each branch, r_b = ‖θ_b‖/√L."""
-    return 0.5 * jnp.log(branch_dot(net, net) / _degree(net))
+    return 0.5 * jnp.log(branch_dot(net, net) / len(net.weights))
 
 
 def _directions(net: AbstractNet) -> AbstractNet:
     return scale_branches(jnp.exp(-log_radii(net)), net)
-
-
-def _degree(net: AbstractNet) -> int:
-    assert net.degree is not None
-    return net.degree
