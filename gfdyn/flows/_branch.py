@@ -42,6 +42,7 @@ class BranchFlow(AbstractFlow):
     saddles to the fit. Branches are the neurons of two-layer networks, whatever their
     activation; deeper networks are linear, with diagonal hidden layers
     (`gf.escape.spectral`), and wait for r^(2−L): `gf.escape.chain` passes those waits.
+    What parts branches that have come to share a direction is below its tolerance.
 
     Args:
         problem: R.

@@ -40,8 +40,10 @@ class EscapeFlow(AbstractFlow):
       \frac{d\rho}{d\tau} = -\Big(I - \frac{\rho\rho^\top}{\rho^\top\rho}\Big) g, \quad
       \frac{d\log r}{d\tau} = -\frac{\langle\rho, g\rangle}{L}$$
 
-    The same trajectory as `GradientFlow`, at every scale of initialisation. With
-    `localized=True`, ∇C(0) stands for ∇C: the flow of the localized loss, whose
+    The same trajectory as `GradientFlow`, at every scale of initialisation. What leaves the
+    next saddle that it comes to may be below the tolerance of ρ; `BranchFlow` keeps it.
+
+    With `localized=True`, ∇C(0) stands for ∇C: the flow of the localized loss, whose
     d log r/dτ = −L₀(ρ) is the escape speed. Bantzis et al., Prop. A.1; their unit-sphere
     time is s = L^(L/2−1) τ, and their ‖θ(s)‖ and t(s) lack a factor L in the exponent.
     """
