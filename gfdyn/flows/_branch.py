@@ -44,7 +44,7 @@ class BranchFlow(AbstractFlow):
     (`gf.escape.spectral`), and wait for r^(2−L): `gf.escape.chain` passes those waits.
     What parts branches that have come to share a direction is below its tolerance.
 
-    Args:
+    Attributes:
         problem: R.
         resting: which branches are held: such as have come to rest, while others, as yet
             too small to move them, grow. None of them if None.
