@@ -14,8 +14,9 @@ from .._trees import axpy
 from .._types import Branch, Scalar
 from ..nets import AbstractNet, branch_dot, check_branches, scale_branches, scale_outputs
 from ..problem import Problem, check_fit, check_problem
-from ._base import AbstractFlow, Field, Jumps, State, degree_of
+from ._base import Field, State, degree_of
 from ._coasting import holding_time
+from ._polar import AbstractPolarFlow
 
 
 class Branches(eqx.Module):
@@ -25,7 +26,7 @@ class Branches(eqx.Module):
     log_radii: Branch
 
 
-class BranchFlow(AbstractFlow):
+class BranchFlow(AbstractPolarFlow):
     r"""Gradient flow of a sum of branches of degree $L$, $f = \sum_b r_b^L f_{\rho_b}$, as
     $\theta_b = r_b\rho_b$, $\|\rho_b\|^2 = L$, in the clock $dt = r^{2-L} d\tau$ with
     $r^2 = \sum_b r_b^2$ over the branches that are not `resting`.
@@ -57,11 +58,6 @@ class BranchFlow(AbstractFlow):
         check_problem(self.problem)
 
     @property
-    def clock_name(self) -> str:
-        """τ, dt = r^(2−L) dτ."""
-        return "tau"
-
-    @property
     def description(self) -> str:
         """With its clock."""
         return "Gradient flow of branches in τ, dt = r^(2−L) dτ"
@@ -70,16 +66,6 @@ class BranchFlow(AbstractFlow):
     def is_polar(self) -> bool:
         """Not as one: each branch is."""
         return False
-
-    @property
-    def comes_to_rest(self) -> bool:
-        """As the directions of branches do."""
-        return True
-
-    @property
-    def jumps_at(self) -> Jumps:
-        """At kinks."""
-        return "kinks"
 
     def check(self, net: AbstractNet) -> None:
         """Raise unless the net fits the problem and is a sum of branches.
@@ -160,10 +146,6 @@ class BranchFlow(AbstractFlow):
             jnp.sum(free * falling),
         )
 
-    def gain(self, gradient: AbstractNet) -> Scalar:
-        """1, for a branch of radius r."""
-        return jnp.ones((), self.problem.data.x.dtype)
-
     def coasting_time(
         self, position: Branches, velocity: State, field: Field, tolerance: Scalar
     ) -> Scalar:
@@ -208,10 +190,6 @@ class BranchFlow(AbstractFlow):
         factors = jnp.sqrt(degree_of(rho) / branch_dot(rho, rho))
         return Branches(scale_branches(factors, rho), position.log_radii)
 
-    def energy(self, position: Branches) -> Scalar:
-        """The risk."""
-        return self.risk(position)
-
     def risk(self, position: Branches) -> Scalar:
         """R(θ)."""
         return self.problem.cost(self._outputs(position))
@@ -227,10 +205,6 @@ class BranchFlow(AbstractFlow):
         """Those of θ over the largest r_b, to be scaled by its square."""
         largest = jnp.max(position.log_radii)
         return self.direction(position).invariants(), 2.0 * largest
-
-    def log_invariant_decay(self, log_time: Scalar) -> Scalar:
-        """0: there is no weight decay in these coordinates."""
-        return jnp.zeros_like(log_time)
 
     def error_blocks(
         self, error: Branches, reference: Branches

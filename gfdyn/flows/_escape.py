@@ -14,15 +14,14 @@ from .._types import Scalar
 from ..nets import AbstractNet, norm
 from ..problem import Problem, check_fit, check_problem
 from ._base import (
-    AbstractFlow,
     Field,
-    Jumps,
     State,
     degree_of,
     rescale,
     root_mean_squares,
 )
 from ._coasting import holding_time
+from ._polar import AbstractPolarFlow
 
 
 class Polar(eqx.Module):
@@ -32,7 +31,7 @@ class Polar(eqx.Module):
     log_radius: Scalar
 
 
-class EscapeFlow(AbstractFlow):
+class EscapeFlow(AbstractPolarFlow):
     r"""Gradient flow of a net of degree $L$ as $\theta = r\rho$, $\|\rho\|^2 = L$, in
     the clock $dt = r^{2-L} d\tau$.
 
@@ -55,11 +54,6 @@ class EscapeFlow(AbstractFlow):
         check_problem(self.problem)
 
     @property
-    def clock_name(self) -> str:
-        """τ, dt = r^(2−L) dτ."""
-        return "tau"
-
-    @property
     def description(self) -> str:
         """With its clock."""
         name = "Localized escape flow" if self.localized else "Escape flow"
@@ -69,16 +63,6 @@ class EscapeFlow(AbstractFlow):
     def is_polar(self) -> bool:
         """It is: θ = rρ."""
         return True
-
-    @property
-    def comes_to_rest(self) -> bool:
-        """As directions do, near critical points of the constrained risk."""
-        return True
-
-    @property
-    def jumps_at(self) -> Jumps:
-        """At kinks."""
-        return "kinks"
 
     def check(self, net: AbstractNet) -> None:
         """Raise unless the net fits the problem and is homogeneous.
@@ -153,10 +137,6 @@ class EscapeFlow(AbstractFlow):
         minus = -jnp.ones_like(radial)
         return State(Polar(rescale(minus, tangent), -radial / degree), dissipation)
 
-    def gain(self, gradient: AbstractNet) -> Scalar:
-        """1."""
-        return jnp.ones((), self.problem.data.x.dtype)
-
     def coasting_time(
         self, position: Polar, velocity: State, field: Field, tolerance: Scalar
     ) -> Scalar:
@@ -194,10 +174,6 @@ class EscapeFlow(AbstractFlow):
         factor = jnp.sqrt(degree_of(rho) / dot(rho, rho))
         return Polar(rescale(factor, rho), position.log_radius)
 
-    def energy(self, position: Polar) -> Scalar:
-        """The risk; for the localized flow −s = L₀(ρ), which falls on the sphere."""
-        return self.risk(position)
-
     def risk(self, position: Polar) -> Scalar:
         """R(r ρ), or L₀(ρ) when localized."""
         outputs = self.problem.outputs(position.direction)
@@ -212,10 +188,6 @@ class EscapeFlow(AbstractFlow):
     def invariants(self, position: Polar) -> tuple[PyTree[Array], Scalar]:
         """The invariants of ρ, to be scaled by r²."""
         return position.direction.invariants(), 2.0 * position.log_radius
-
-    def log_invariant_decay(self, log_time: Scalar) -> Scalar:
-        """0: there is no weight decay in these coordinates."""
-        return jnp.zeros_like(log_time)
 
     def error_blocks(
         self, error: Polar, reference: Polar

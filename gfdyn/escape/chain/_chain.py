@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from ..._numbers import check_count, check_number, is_fraction
+from ..._types import Branch
 from ...flows import BranchFlow
 from ...nets import AbstractNet, branch_dot
 from ...problem import Problem
@@ -94,7 +95,7 @@ def chain(
     resting = jnp.zeros(branch_dot(net, net).shape, bool)
     log_time = -np.inf
     legs: list[Leg] = []
-    saddles = [_saddle(settings, net, log_time, resting)]
+    saddles = [_saddle(settings, net, log_time, resting, forces(problem, net))]
     ends = [0]
     lost = False
     while not (bool(resting.all()) or lost):
@@ -104,7 +105,7 @@ def chain(
         force = forces(problem, net)
         resting = still_at_rest(force, resting, settings.rest, settings.release)
         if leg.settled:
-            saddles.append(_saddle(settings, net, log_time, resting))
+            saddles.append(_saddle(settings, net, log_time, resting, force))
             ends.append(len(legs))
             lost = _any_lost(settings, saddles[-2], saddles[-1])
     complete = not _left(settings, net) or (
@@ -147,6 +148,7 @@ def _saddle(
     net: AbstractNet,
     log_time: float,
     resting: Bool[Array, " branches"],
+    force: Branch,
 ) -> Saddle:
     problem = settings.problem
     learned = resting & (shares(net) > settings.negligible)
@@ -155,7 +157,7 @@ def _saddle(
         log_time=log_time,
         risk=float(problem.risk(net)),
         learned=np.asarray(learned),
-        forces=np.asarray(forces(problem, net)),
+        forces=np.asarray(force),
         speed=float(leaving.max()),
         net=net,
     )

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ..._types import Branch, Scalar
+from ..._types import Branch, Outputs, Scalar
 from ...nets import AbstractNet, branch_dot, scale_branches
 from ...problem import Problem
 from ...stopping import AbstractStop, Observation
@@ -18,9 +18,8 @@ def forces(problem: Problem, net: AbstractNet) -> Branch:
     what moves branches at the origin."""
     directions = _directions(net)
 
-    def norms(cotangent: Array) -> Branch:
-        _, pull = jax.vjp(problem.outputs, directions)
-        (gradient,) = pull(cotangent)
+    def norms(cotangent: Outputs) -> Branch:
+        gradient = _pulled_back(problem, directions, cotangent)
         return jnp.sqrt(branch_dot(gradient, gradient))
 
     here = norms(problem.cost_gradient(problem.outputs(net)))
@@ -37,8 +36,8 @@ def speeds(problem: Problem, net: AbstractNet) -> Branch:
     r"""$s_b = -\langle\rho_b, g_b\rangle/L$ of each branch, the speed at which it leaves:
     d log r_b/dt = s_b r_b^(L−2)."""
     directions = _directions(net)
-    _, pull = jax.vjp(problem.outputs, directions)
-    (gradient,) = pull(problem.cost_gradient(problem.outputs(net)))
+    cotangent = problem.cost_gradient(problem.outputs(net))
+    gradient = _pulled_back(problem, directions, cotangent)
     return -branch_dot(directions, gradient) / len(net.weights)
 
 
@@ -122,3 +121,8 @@ def log_radii(net: AbstractNet) -> Branch:
 
 def _directions(net: AbstractNet) -> AbstractNet:
     return scale_branches(jnp.exp(-log_radii(net)), net)
+
+
+def _pulled_back(problem: Problem, net: AbstractNet, cotangent: Outputs) -> AbstractNet:
+    _, pull = jax.vjp(problem.outputs, net)
+    return pull(cotangent)[0]
