@@ -122,13 +122,14 @@ def work_precision() -> str:
 
 def campaign() -> str:
     """Runs that end where gradient descent of small steps does, of each kind of network."""
-    header = ["networks", "runs", "in line, sides", "in line, verified", "with a choice"]
-    header += ["seconds, verified over sides"]
+    header = ["networks", "runs", "in line, sides", "in line, verified", "without an end"]
+    header += ["with a choice", "seconds, verified over sides"]
     reports = [report(f"campaign{kind}") for kind in ("", "_kinds", "_escape")]
     lines = []
     for row in (row for measured in reports for row in measured["rows"]):
         sides, verified = row["sides"], row["verified"]
-        counts = row["seeds"], sides["in line"], verified["in line"], verified["choices"]
+        counts = [row["seeds"], sides["in line"], verified["in line"]]
+        counts += [len(verified["failed"]), verified["choices"]]
         lines.append([_network(row["case"]), *map(str, counts), f"{row['ratio']:.1f}"])
     return f"{_table(header, lines)}\n\n{machine(*reports)}"
 
