@@ -13,7 +13,8 @@ against gradient descent at several steps. A run is
 Gradient descent of plain networks runs in C++ (`descent.cpp`) where there is a g++.
 
 `choices` counts the runs whose certificate says that the flow was not unique; `seconds`
-is the mean of a solve, compilation apart, and `ratio` that of `verified` over the other.
+is the mean of a solve, compilation apart but where a run takes more places, and `ratio`
+that of `verified` over the other.
 
     python benchmarks/campaign.py [--smoke] [--cases 3-3-3-1:16 biases/3-6-6-1:16 ...]
 

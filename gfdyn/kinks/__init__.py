@@ -25,6 +25,7 @@ from ._near_kinks import (
     sliding_along as sliding_along,
 )
 from ._openness import Openness as Openness
+from ._play import offset_of as offset_of
 from ._regime import KinkRegime as KinkRegime, regime as regime
 from ._shared import SharedKinks as SharedKinks, shared_kinks as shared_kinks
 from ._sites import (

@@ -11,9 +11,10 @@ longer (open at part λ of the steps of descent). Sites that share a kink are op
 and closed together, by the sign of their part in it. Where a site opens below others that
 share their kinks, these part from it or go with it, whichever lowers Ψ.
 
-**Below others that slide** Ψ < 0 is not enough. Gates of a sample sway together: while the
-lower site is on, the upper one is on more often than on the average, or less, so that
-the signal c that the lower one meets is not the mean one. What descent does is played.
+**Below or above others that slide** Ψ < 0 is not enough. Gates of a sample sway together:
+while the lower site is on, the upper one is on more often than on the average, or less, so
+that the signal c that the lower one meets is not the mean one. What descent does is played.
+It may settle in several ways: each play begins where the last one has left the sites.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int8
 
 from ._normals import Row
-from ._play import play
+from ._play import part_of_step, play
 from ._regime import KinkRegime, regime
 from ._slots import NONE, OFF, ON, SLIDING
 from ._tangent import TangentNetwork
@@ -41,21 +42,26 @@ _LONG = 10_000
 
 
 class FirstProposal(eqx.Module):
-    """The regime that is tried first, where gradient descent begins, and whether it is
-    played at once."""
+    """The regime that is tried first, how far from its kink each site is as gradient
+    descent begins, and whether it is played at once."""
 
     state: Int8[Array, " sites"]
-    start: Row
+    offset: Row
     playing: Bool[Array, ""]
 
 
 class Decision(eqx.Module):
     """The state of each site next, whether it was verified, and other states that may be as
-    right, where gradient descent was not seen to settle; `NONE` elsewhere."""
+    right, where gradient descent was not seen to settle; `NONE` elsewhere.
+
+    `left_at` is how far from its kink a play left each site, in units of the largest step
+    that it makes; 0 if none was needed.
+    """
 
     state: Int8[Array, " sites"]
     verified: Bool[Array, ""]
     others: Int8[Array, " sites"]
+    left_at: Row
 
 
 def decide(
@@ -68,9 +74,9 @@ def decide(
 
     What is wrong with a proposal makes the next one, if Φ is convex: then the regime that
     is right is the only one. If it is not, if no proposal is right soon, or if it asks for
-    that, gradient descent is played, from its start, and makes the next proposal (`play`).
-    If no play leads to a regime that is right, those are tried that the first proposal
-    leads to, and that with all sites sliding.
+    that, gradient descent is played, from where the sites are, and makes the next proposal
+    (`play`); if that leads to none that is right, it is played on. If no play does, those
+    are tried that the first proposal leads to, and that with all sites sliding.
     """
     period = _PROPOSALS + 1
     convex = ~jnp.any(t.present & (t.signal < 0)) & ~jnp.any(t.passed != 0)
@@ -81,19 +87,20 @@ def decide(
         return ~verified & (attempt < (_PLAYS + 3) * period - 1)
 
     def attempt(carry: tuple) -> tuple:
-        before, first, state, verified, number = carry
+        before, first, state, offset, verified, number = carry
         # The regime before is looked at here as well: the program holds the law once.
         proposes = number < 0
         number = jnp.where((number == 1) & ~convex, _PROPOSALS, number)
         turn = number // period
         afresh = (number % period == _PROPOSALS) & ~proposes
         plays = ~verified & afresh & (turn < _PLAYS)
+        just_played = (number % period == 0) & (turn > 0) & (turn <= _PLAYS)
         # Under vmap all lanes play, those that need not no round.
         rounds = jnp.where(plays, _ROUNDS * _LONGER**turn, 0)
 
         def played() -> tuple:
-            found = play(t, first.start, rounds, t.present).state
-            return before, first, found, jnp.asarray(False)
+            found = play(t, offset, rounds, t.present)
+            return before, first, found.state, found.offset, jnp.asarray(False)
 
         def proposed() -> tuple:
             begins = jnp.where(turn == _PLAYS, first.state, sliding)
@@ -103,68 +110,76 @@ def decide(
                 lambda new, old: jnp.where(proposes, new, old), now, (before, first)
             )
             singly = number % period >= _TOGETHER
-            better = _next(t, there, singly, ~proposes)
+            better = _next(t, there, offset, singly, just_played, ~proposes)
             after = jnp.where(proposes, proposal.state, better)
-            return was, proposal, after, ~proposes & jnp.all(after == there.state)
+            right = ~proposes & jnp.all(after == there.state)
+            begun = jnp.where(proposes, proposal.offset, offset)
+            kept = jnp.where(right & (turn == 0), 0.0, begun)
+            return was, proposal, after, kept, right
 
-        before, first, state, verified = jax.lax.cond(plays, played, proposed)
+        before, first, state, offset, verified = jax.lax.cond(plays, played, proposed)
         begins = jnp.where(first.playing, _PROPOSALS, 0)
         after = jnp.where(proposes, begins, number + 1)
-        return before, first, state, verified, after
+        return before, first, state, offset, verified, after
 
-    none = FirstProposal(state, jnp.zeros_like(t.rate), jnp.asarray(False))
-    carry = (state, none, state, ~jnp.asarray(needed), jnp.asarray(-1))
-    before, first, state, verified, number = jax.lax.while_loop(going, attempt, carry)
+    nothing = jnp.zeros_like(t.rate)
+    none = FirstProposal(state, nothing, jnp.asarray(False))
+    start = (state, none, state, nothing, ~jnp.asarray(needed), jnp.asarray(-1))
+    found = jax.lax.while_loop(going, attempt, start)
+    before, first, state, offset, verified, number = found
     # What was to change may slide, or not.
     unknown = (number > (_PLAYS + 1) * period) & (first.state != before)
     other = jnp.where(state == SLIDING, first.state, SLIDING)
-    return Decision(state, verified, jnp.where(unknown, other, NONE))
+    others = jnp.where(unknown, other, NONE)
+    return Decision(state, verified, others, part_of_step(t, offset))
 
 
 def _next(
     t: TangentNetwork,
     there: KinkRegime,
+    offset: Row,
     singly: Bool[Array, ""],
+    just_played: Bool[Array, ""],
     needed: Bool[Array, ""],
 ) -> Int8[Array, " sites"]:
     """The state with what is wrong with it changed, the worst of it alone if `singly`.
 
     A site whose rate leads to its other side goes there if it would go on there, and slides
-    if it would come back, as does an open one that stays; a sliding one with Ψ < 0 is let
-    go.
+    if it would come back, as does an open one that stays, unless it was just played that
+    descent leaves it there. Once no rate is wrong, sliding ones with Ψ < 0 are let go.
     """
     on, off = there.state == ON, there.state == OFF
     rate, rounding = there.rate, there.rate_rounding
-    wrong = there.stays | jnp.where(on, rate < -rounding, off & (rate > rounding))
-    own_flip = jnp.diagonal(t.gram) * there.signal
+    stays = there.stays & ~just_played
+    wrong = stays | jnp.where(on, rate < -rounding, off & (rate > rounding))
+    own_flip = there.squared_length * there.signal
     beyond = jnp.where(on, rate + own_flip, rate - own_flip)
-    leads_on = ~there.stays & jnp.where(on, beyond < 0, beyond > 0)
-    sways = swaying(t, there, needed & ~jnp.any(wrong))
-    room = there.room(sways)
-    leaving = room < 0
-    badness = jnp.where(wrong, jnp.abs(rate), jnp.where(leaving, -t.gain * room, 0.0))
-    worst = jnp.arange(len(rate)) == jnp.argmax(badness)
-    # Kinks that depend on each other are let go together.
-    first = jnp.any(worst & leaving)
-    wrong = wrong & (worst | ~singly)
-    after = jnp.where(first | ~singly, there.let_go(sways), there.state)
+    leads_on = ~stays & jnp.where(on, beyond < 0, beyond > 0)
     other = jnp.where(leads_on, jnp.where(on, OFF, ON), SLIDING)
-    return jnp.where(wrong, other, after)
+    worst = jnp.argmax(jnp.where(wrong, jnp.abs(rate), -1.0))
+    flips = wrong & (~singly | (jnp.arange(len(rate)) == worst))
+    right = ~jnp.any(wrong)
+    sways = swaying(t, there, offset, needed & right)
+    flipped = jnp.where(flips, other, there.state)
+    return jnp.where(right, there.let_go(sways), flipped)
 
 
 def swaying(
-    t: TangentNetwork, there: KinkRegime, needed: Bool[Array, ""] | bool = True
+    t: TangentNetwork,
+    there: KinkRegime,
+    offset: Row,
+    needed: Bool[Array, ""] | bool = True,
 ) -> Bool[Array, " sites"]:
-    """The sites below others that slide that descent does not let go, though Ψ < 0; if that
-    is needed.
+    """The sites below or above others that slide that descent, from where the sites are,
+    does not let go, though Ψ < 0; if that is needed.
 
     Gates of a sample sway together: the signal that a site sees while it is on is not the
     mean signal, so that it may stay at its kink.
     """
-    none = jnp.zeros_like(there.below)
-    doubtful = there.below & (there.room(none) < 0) & needed
+    none = jnp.zeros_like(there.stacked)
+    doubtful = there.stacked & (there.room(none) < 0) & needed
 
     def played() -> Bool[Array, " sites"]:
-        return play(t, there.own_rate(t), jnp.asarray(_LONG), doubtful).sways
+        return play(t, offset, jnp.asarray(_LONG), doubtful).sways
 
     return jax.lax.cond(jnp.any(doubtful), played, lambda: none)

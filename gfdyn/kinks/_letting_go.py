@@ -53,8 +53,21 @@ class LettingGo(eqx.Module):
     @property
     def below(self) -> Bool[Array, " sites"]:
         """The sites of kinks that are below others that slide."""
-        reached = jnp.any((self.rising != 0) & self.together[:, None], axis=0)
-        return self.together & jnp.any((self.shares != 0) & reached[None, :], axis=1)
+        return self._of_kinks(jnp.any(self._above, axis=0))
+
+    @property
+    def stacked(self) -> Bool[Array, " sites"]:
+        """The sites of kinks that are below or above others that slide."""
+        return self._of_kinks(jnp.any(self._above | self._above.T, axis=0))
+
+    @property
+    def _above(self) -> Bool[Array, "sites sites"]:
+        """Which sliding sites are above which."""
+        return self.together[:, None] & self.together[None, :] & (self.rising != 0)
+
+    def _of_kinks(self, sites: Bool[Array, " sites"]) -> Bool[Array, " sites"]:
+        """The sliding sites that share the kinks of some."""
+        return self.together & jnp.any((self.shares != 0) & sites[None, :], axis=1)
 
     def under(self, nu: Row) -> tuple[Row, Array, Array]:
         """The signals under multipliers, Ψ of each direction, and how that changes with

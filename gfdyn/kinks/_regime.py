@@ -51,7 +51,7 @@ class KinkRegime(eqx.Module):
     `opens` and `closes` are Ψ where a kink is let go to either side, with all sites that
     share it, at one of these; `parts_open` and `parts_closed` where a site is let go from
     others that share its kink, as one below pushes them apart; ∞ elsewhere. `below` says
-    which kinks are below others that slide.
+    which kinks are below others that slide, `stacked` which are below or above such.
     """
 
     state: Int8[Array, " sites"]
@@ -65,6 +65,9 @@ class KinkRegime(eqx.Module):
     parts_closed: Row
     shares: Square
     below: Bool[Array, " sites"]
+    stacked: Bool[Array, " sites"]
+    # Of the normals, with gates below as they are
+    squared_length: Row
     # Rates, and Ψ, that are rounding at each site
     rate_rounding: Row
     psi_rounding: Row
@@ -85,10 +88,6 @@ class KinkRegime(eqx.Module):
     def repels(self, site: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether a kink is left to both sides."""
         return (self.opens[site] < 0) & (self.closes[site] < 0)
-
-    def own_rate(self, t: TangentNetwork) -> Row:
-        """The rates that the parameters alone give all sites, x = rate − G μ."""
-        return t.rate - t.gram @ (self.nu + jnp.where(self.state == ON, self.signal, 0.0))
 
     def let_go(self, sways: Bool[Array, " sites"]) -> Int8[Array, " sites"]:
         """The state once what is out of range is let go, each to the side that descends: at
@@ -163,6 +162,8 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
         parts_closed=parts_closed,
         shares=shares,
         below=below,
+        stacked=letting_go.stacked,
+        squared_length=jnp.diagonal(gram),
         rate_rounding=rounding,
         psi_rounding=psi_rounding,
     )

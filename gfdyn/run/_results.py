@@ -71,9 +71,9 @@ class RESULTS(dfx.RESULTS, metaclass=_Named):  # pyright: ignore
         "several ways: there use sign descent, gf.descend(flow, net, rate, steps)."
     )
     crowded_kinks = (
-        "More neurons slide at once than there are places for. Give the solver more, as in "
-        "gf.solvers.ExactKinks(places=256); outside jax.jit and jax.vmap gf.solve does so "
-        "by itself."
+        "More neurons are at their kinks at once than there are places for. Give the "
+        "solver more, as in gf.solvers.ExactKinks(places=256); outside jax.jit and "
+        "jax.vmap gf.solve does so by itself."
     )
     event_cascade = (
         "Events followed upon each other a thousand times without time passing, as where "

@@ -91,9 +91,9 @@ class ExactKinks(AbstractSolver):
             `BranchFlow`, whose directions come to rest where many kinks are all but
             parallel, are not.
         places: how many sites at kinks are then looked at together; 64 in networks of up to
-            1024 gates, 128 in larger ones if None. Where more slide, `gf.solve` goes on
-            with four times as many, which compiles again; under `jax.jit` and `jax.vmap` it
-            ends in `RESULTS.crowded_kinks`.
+            1024 gates, 128 in larger ones if None. Where more are at their kinks,
+            `gf.solve` goes on with four times as many, which compiles again; under
+            `jax.jit` and `jax.vmap` it ends in `RESULTS.crowded_kinks`.
     """
 
     steps: Adaptive
@@ -188,6 +188,7 @@ class ExactKinks(AbstractSolver):
             flipped_this_instant=none,
             kept_live=none,
             on_wrong_side=none,
+            left_at=nothing if self._verifies(flow, gates) else (),
             stiffness=not_stiff(state.position, dt0) if tsit5 else None,
         )
         return start, dt0
@@ -289,6 +290,7 @@ class ExactKinks(AbstractSolver):
             _LEAVING * self._threshold(net) / horizon,
             self.steps.rtol * norm(constant(net)),
             before.on_wrong_side,
+            before.left_at,
             places,
         )
         if verifying:

@@ -40,6 +40,9 @@ class KinkState(eqx.Module):
     kept_live: Mask
     # The sites left beyond their kinks
     on_wrong_side: Mask
+    # How far from its kink the last play has left each site; empty if regimes are not
+    # verified
+    left_at: Sites
     # None for methods other than Tsit5
     stiffness: Stiffness | None
 
@@ -67,7 +70,7 @@ def after_attempt(
     )
     rates = jax.lax.stop_gradient(rates)
     accepted = verdict.accepted & outcome.accepted
-    kept, shared, evaluation, nu_rate, on_wrong_side = jax.lax.cond(
+    kept, shared, evaluation, nu_rate, on_wrong_side, left_at = jax.lax.cond(
         accepted,
         lambda: (
             outcome.gates,
@@ -75,6 +78,7 @@ def after_attempt(
             outcome.evaluation,
             rates,
             outcome.on_wrong_side,
+            outcome.left_at,
         ),
         lambda: (
             before.gates,
@@ -82,6 +86,7 @@ def after_attempt(
             before.evaluation,
             before.nu_rate,
             before.on_wrong_side,
+            before.left_at,
         ),
     )
     instant = outcome.size <= _INSTANT * size
@@ -101,6 +106,7 @@ def after_attempt(
         flipped_this_instant=through_instant(outcome.crossed, before.flipped_this_instant),
         kept_live=through_instant(again, before.kept_live),
         on_wrong_side=on_wrong_side,
+        left_at=left_at,
         stiffness=stiffness,
     )
 

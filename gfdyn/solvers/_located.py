@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Int8
 
 from .._by_layer import in_layers, in_one_row, per_layer
-from .._types import Mask, Scalar
+from .._types import Mask, Scalar, Sites
 from ..flows import State
 from ..kinks import (
     NONE,
@@ -31,6 +31,7 @@ from ..kinks import (
     near_kinks,
     no_alternative,
     nowhere,
+    offset_of,
     preactivations,
     regime,
     samples_of,
@@ -49,6 +50,8 @@ from ._trial_step import MarginSamples, Outcome, TrialStep
 # Where a site is let go the velocity is continuous: the error of θ is quadratic in that of
 # the time, which needs little more than half of the digits.
 _DIGITS = 0.6
+# What is let go is on its way by this part of the largest step of descent.
+_ON_ITS_WAY = 0.1
 
 
 class Leaving(eqx.Module):
@@ -74,6 +77,18 @@ class Leaving(eqx.Module):
         falls = (fell > 0) & jnp.isfinite(fell)
         elapsed = -now * time / jnp.where(falls, fell, 1.0)
         return jnp.where(falls, -0.5 * now * elapsed, jnp.inf)
+
+
+class NextRegime(eqx.Module):
+    """The gates from an event on, whether they are known to be right, other states as right
+    where the flow is not unique, how far from its kink descent has left each site, and
+    whether there were places for all that matter."""
+
+    gates: GateState
+    verified: Bool[Array, ""]
+    others: States
+    left_at: Sites
+    fits: Bool[Array, ""]
 
 
 def to_first_event(trial: TrialStep, accepted: Bool[Array, ""]) -> Outcome:
@@ -125,6 +140,7 @@ def step_without_events(trial: TrialStep) -> Outcome:
         on_wrong_side=nowhere(gates),
         cost=jnp.zeros_like(trial.size),
         others=no_alternative(gates),
+        left_at=trial.left_at,
     )
 
 
@@ -141,16 +157,16 @@ def _cut(
     left_on = put_back.read(in_layers(leaving.states, gates.on)) == ON
     opens = (leaving.happens & left_on) | put_back.read(without(crossed, gates.on))
     position = flow.retract(back_along(flow, arrived.position, closed, put_back, opens))
-    after, verified, others = _decided(trial, constant(position), crossed, leaving, needed)
-    sliding = slots_of(after.sliding, trial.places)
-    here = evaluate_along(flow, position, after, sliding)
-    fits = ~put_back.overflow & ~sliding.overflow
+    after = _decided(trial, constant(position), crossed, leaving, needed)
+    sliding = slots_of(after.gates.sliding, trial.places)
+    here = evaluate_along(flow, position, after.gates, sliding)
+    fits = after.fits & ~put_back.overflow & ~sliding.overflow
     return Outcome(
         accepted=fits,
         size=time,
         factor=jnp.full_like(trial.size, jnp.inf),
         state=State(position, arrived.dissipated),
-        gates=after,
+        gates=after.gates,
         shared=trial.shared,
         evaluation=here,
         time_left=per_layer(jnp.zeros_like, trial.first.z),
@@ -159,8 +175,9 @@ def _cut(
         crossed=nowhere(gates),
         on_wrong_side=nowhere(gates),
         cost=jnp.zeros_like(trial.size) + 8,
-        others=others,
-        verified=verified,
+        others=after.others,
+        verified=after.verified,
+        left_at=after.left_at,
         fits=fits,
     )
 
@@ -200,7 +217,7 @@ def _first_leaving(
         position = trial.smooth.at(time).position
         slots, states, t = _blown_up(trial, position, gates.sliding)
         there = regime(t, slots.read(states))
-        sways = swaying(t, there)
+        sways = swaying(t, there, offset_of(t, there, slots.read(trial.left_at)))
         room = there.room(sways)
         first = jnp.argmin(room)
         after = there.let_go(sways)
@@ -253,9 +270,9 @@ def _decided(
     crossed: Mask,
     leaving: Leaving,
     needed: Bool[Array, ""],
-) -> tuple[GateState, Bool[Array, ""], States]:
-    """The gates next, where sites have come to their kinks or are let go, whether they are
-    known to be right, and where the flow is not unique, other states as right."""
+) -> NextRegime:
+    """The regime in which the flow goes on where sites have come to their kinks or are let
+    go."""
     gates = trial.gates
     certain = either(gates.sliding, crossed)
     slots, states, t = _blown_up(trial, position, certain)
@@ -265,17 +282,13 @@ def _decided(
 
     def propose(before: KinkRegime) -> FirstProposal:
         state = before.state
-        # Each on its side of its kink, as far as it comes, or has gone, in a time.
-        side = jnp.where(state == SLIDING, 0.0, jnp.where(state == ON, 1.0, -1.0))
-        start = side * jnp.abs(before.own_rate(t))
-        # What is let go is on its way, and what rests, off, was left beyond its kink.
-        let_go = leaving.happens & (left != state)
-        rests = (state == OFF) & (jnp.abs(start) <= t.rounding) & t.has_normal
-        off = jnp.where(let_go | rests, -1.0, 0.0)
-        away = jnp.where(let_go & (left == ON), 1.0, off)
         flipped = jnp.where(reached, jnp.where(state == ON, OFF, ON), state)
         proposal = jnp.where(leaving.happens, left, flipped)
-        return FirstProposal(proposal, start + 0.1 * t.scale * away, stacked)
+        let_go = leaving.happens & (left != state)
+        away = jnp.where(let_go, jnp.where(left == ON, _ON_ITS_WAY, -_ON_ITS_WAY), 0.0)
+        left_at = jnp.where(reached, 0.0, slots.read(trial.left_at))
+        offset = offset_of(t, before, left_at) + away * t.scale
+        return FirstProposal(proposal, offset, stacked)
 
     found = decide(t, slots.read(states), propose, needed)
     states = slots.write(found.state, states)
@@ -288,7 +301,13 @@ def _decided(
         per_layer(lambda s: s == SLIDING, states),
         either(gates.frozen, chosen),
     )
-    return after, found.verified, others
+    return NextRegime(
+        after,
+        found.verified,
+        others,
+        slots.write(found.left_at, trial.left_at),
+        ~slots.overflow,
+    )
 
 
 def _blown_up(
@@ -314,12 +333,14 @@ def _blown_up(
 
 def places_for(certain: Mask, near: Mask, places: int) -> Slots:
     """Places for certain sites, and for those near their kinks of as many samples as there
-    is room for, those of certain sites first."""
+    is room for, those of certain sites first; with `overflow` where that is not all."""
     beside, others = samples_of(certain), without(near, certain)
     wanted = jnp.sum(jnp.stack([jnp.sum(m, axis=1) for m in others]), axis=0)
     order = jnp.argsort(~beside, stable=True)
     room = (places - count(certain)).astype(wanted.dtype)
     fit = jnp.cumsum(wanted[order]) <= room
     fits = jnp.zeros_like(beside).at[order].set(fit)
-    near = per_layer(lambda c, m: c | (m & fits[:, None]), certain, others)
-    return slots_of(near, places)
+    chosen = per_layer(lambda c, m: c | (m & fits[:, None]), certain, others)
+    slots = slots_of(chosen, places)
+    left_out = jnp.any(~fits & (wanted > 0))
+    return eqx.tree_at(lambda s: s.overflow, slots, slots.overflow | left_out)

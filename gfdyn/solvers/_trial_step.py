@@ -73,7 +73,10 @@ class Outcome(eqx.Module):
     # verified
     others: States
     verified: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
-    # Whether there were places for all sites that slide
+    # How far from its kink the last play has left each site (`gfdyn.kinks.decide`); empty
+    # if regimes are not verified
+    left_at: Sites = ()
+    # Whether there were places for all sites at kinks that matter
     fits: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
 
 
@@ -130,6 +133,9 @@ class TrialStep(eqx.Module):
     tolerance: Scalar
     # The sites that the step before has left beyond their kinks
     on_wrong_side: Mask
+    # How far from its kink the last play has left each site; empty if regimes are not
+    # verified
+    left_at: Sites
     # How many sites at kinks are looked at together
     places: int = eqx.field(static=True)
 

@@ -34,6 +34,27 @@ def test_more_neurons_slide_than_there_are_places_for():
         gf.solvers.ExactKinks(places=0)
 
 
+@pytest.mark.slow
+def test_more_sites_are_at_their_kinks_than_there_are_places_for():
+    """As the last unit of a sample comes to its kink, all sites above are at theirs. What
+    is decided depends on them: left out, they send this flow elsewhere by 4e-5. A solve
+    that has no places for them takes more."""
+    rng, widths = np.random.default_rng(10), [3, 5, 5, 5, 1]
+    data = gf.Dataset(rng.normal(size=(8, 3)), rng.normal(size=(8, 1)))
+    shapes = zip(widths[1:], widths[:-1], strict=True)
+    weights = [rng.normal(size=s) / np.sqrt(s[1]) for s in shapes]
+    net = gf.nets.MLP.from_weights([jnp.asarray(w) for w in weights])
+    flow = gf.GradientFlow(gf.Problem(data, gf.losses.squared))
+
+    def run(places: int) -> gf.Trajectory:
+        solver = gf.solvers.ExactKinks(rtol=1e-7, places=places)
+        return gf.solve(flow, net, ts=[15.0], solver=solver)
+
+    few, enough = run(16), run(64)
+    assert int(few.certificate.choices) == 0
+    assert distance(few.final, enough.final) <= 10 * 1e-7
+
+
 def test_neurons_that_slide_together_on_one_sample():
     """Where a sample passes the first layer through sliding neurons alone, the kinks of the
     second follow from theirs; where its signals have nearly died, those of aligned neurons
