@@ -72,7 +72,7 @@ STRETCHES = {
     "linear": Stretch(0.002, 200.0, 800.0),
     "tanh": Stretch(0.002, 200.0, 800.0),
     "relu": Stretch(0.002, 55.0, 100.0),
-    "linear, escaping": Stretch(0.002, 10.0, 20.0),
+    "linear, not stiff": Stretch(0.002, 10.0, 20.0),
 }
 TRIAL = Stretch(0.5, 10.0, 60.0)
 

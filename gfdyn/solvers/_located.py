@@ -322,7 +322,7 @@ def _blown_up(
     # Where a gate does not matter enough to be followed, what only rounding moves is off.
     resting = without(near, gates.frozen)
     states = per_layer(lambda r, s: jnp.where(r, OFF, s), resting, states)
-    slots = places_for(certain, near, trial.places)
+    slots = places_for(certain, near, gates.frozen, trial.places)
     surely = slots.read(certain)
     t = tangent_network(flow, position, gates, slots, surely, trial.least_jump)
     # What does not matter stays as it is.
@@ -331,9 +331,10 @@ def _blown_up(
     return slots, states, t
 
 
-def places_for(certain: Mask, near: Mask, places: int) -> Slots:
+def places_for(certain: Mask, near: Mask, matters: Mask, places: int) -> Slots:
     """Places for certain sites, and for those near their kinks of as many samples as there
-    is room for, those of certain sites first; with `overflow` where that is not all."""
+    is room for, those of certain sites first; with `overflow` where one that matters goes
+    without."""
     beside, others = samples_of(certain), without(near, certain)
     wanted = jnp.sum(jnp.stack([jnp.sum(m, axis=1) for m in others]), axis=0)
     order = jnp.argsort(~beside, stable=True)
@@ -342,5 +343,6 @@ def places_for(certain: Mask, near: Mask, places: int) -> Slots:
     fits = jnp.zeros_like(beside).at[order].set(fit)
     chosen = per_layer(lambda c, m: c | (m & fits[:, None]), certain, others)
     slots = slots_of(chosen, places)
-    left_out = jnp.any(~fits & (wanted > 0))
-    return eqx.tree_at(lambda s: s.overflow, slots, slots.overflow | left_out)
+    left_out = per_layer(lambda m, f: m & f & ~fits[:, None], others, matters)
+    overflow = slots.overflow | any_of(left_out)
+    return eqx.tree_at(lambda s: s.overflow, slots, overflow)

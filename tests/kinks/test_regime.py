@@ -5,52 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tangents import decided, followed, states, tangent
 
 import gfdyn as gf
-from gfdyn.kinks import (
-    OFF,
-    ON,
-    SLIDING,
-    FirstProposal,
-    TangentNetwork,
-    decide,
-    offset_of,
-    regime,
-)
-
-
-PLACES = 6
-# One program for all: three layers, so that what is stacked is looked at.
-decided = jax.jit(lambda t, *first: decide(t, first[0], lambda _: FirstProposal(*first)))
-followed = jax.jit(regime)
-
-
-def tangent(rate, signal, gram=None, passed=None, places=PLACES):
-    """A tangent network of so many sites, each with a normal of length 1 of its own unless
-    their Gram matrix is given; the other places stay empty."""
-    n = len(rate)
-    rest = places - n
-
-    def padded(values):
-        return jnp.asarray(np.pad(np.asarray(values, float), [(0, rest)] * np.ndim(values)))
-
-    gram = np.eye(n) if gram is None else gram
-    return TangentNetwork(
-        gram=padded(gram),
-        passed=padded(np.zeros((n, n)) if passed is None else passed),
-        signal=padded(signal),
-        rate=padded(rate),
-        present=jnp.arange(places) < n,
-        terms=jnp.ones(places),
-        pulls=jnp.ones(places),
-        astray=jnp.zeros(places),
-        gain=jnp.asarray(1.0),
-        layers=3,
-    )
-
-
-def states(*named):
-    return jnp.asarray([*named, *[OFF] * (PLACES - len(named))], jnp.int8)
+from gfdyn.kinks import OFF, ON, SLIDING, offset_of
 
 
 def decision(t, *proposal, playing=False):
@@ -386,52 +344,3 @@ def test_choices_are_counted_and_said():
     problem = gf.Problem(data, gf.losses.squared)
     traj = gf.solve(gf.GradientFlow(problem), net, t1=1.0)
     assert int(traj.certificate.choices) == 0 and "choices" not in traj.summary()
-
-
-def random_stack(seed):
-    """Three kinks, and two above that these push, of which the last has no normal."""
-    rng = np.random.default_rng(seed)
-    normals = rng.normal(size=(5, 3))
-    normals /= np.linalg.norm(normals, axis=1)[:, None]
-    normals[4] = 0.0
-    passed = np.zeros((5, 5))
-    passed[3:, :3] = rng.normal(size=(2, 3))
-    signal = np.abs(rng.normal(size=5)) * [0.3, 0.3, 0.3, 0.5, 0.5]
-    return normals, passed, signal, 0.4 * rng.normal(size=3)
-
-
-def descended(normals, passed, signal, moves, z):
-    """The states in which gradient descent of unit steps leaves the sites with a normal,
-    from pre-activations z."""
-    alone = (z - passed @ np.maximum(z, 0.0)) * np.any(normals != 0, axis=1)
-    gates = []
-    for _ in range(4000):
-        on = alone + passed @ np.maximum(alone, 0.0) > 0
-        arrives = signal + passed.T @ np.where(on, signal, 0.0)
-        alone = alone + normals @ (moves - np.where(on, arrives, 0.0) @ normals)
-        gates.append(on)
-    late = np.mean(gates[2000:], axis=0)[:4]
-    return tuple(np.where(late == 1, ON, np.where(late == 0, OFF, SLIDING)).tolist())
-
-
-@pytest.mark.parametrize("seed", [38, 55, 76, 87, 113, 114])
-def test_descent_settles_where_it_was_left(seed):
-    """Sites below others are held by several regimes. Which of them descent settles in
-    depends on where it begins; and from where a play has left the sites it settles in the
-    same one again."""
-    normals, passed, signal, moves = stack = random_stack(seed)
-    t = tangent(normals @ moves, signal, normals @ normals.T, passed)
-    settled = set()
-    for start in range(5):
-        z = np.random.default_rng(1000 * start + seed).normal(size=5)
-        z[4] = passed[4] @ np.maximum(z, 0.0)
-        begun = states(*np.where(z > 0, ON, OFF))
-        found = decided(t, begun, jnp.asarray(np.append(z, 0.0)), jnp.asarray(True))
-        assert found.verified
-        assert tuple(found.state[:4].tolist()) == descended(*stack, z)
-        stands = offset_of(t, followed(t, found.state), found.left_at)
-        again = decided(t, found.state, stands, jnp.asarray(True))
-        assert again.verified
-        np.testing.assert_array_equal(again.state[:4], found.state[:4])
-        settled.add(tuple(found.state[:4].tolist()))
-    assert len(settled) > 1
