@@ -112,20 +112,15 @@ def cases(settings: Settings) -> Iterator[Case]:
 def network(name: str, width: int, scale: float) -> gf.nets.AbstractNet:
     """A network of three layers, its weights N(0, scale²)."""
     widths, key = [20, width, width, 5], jax.random.key(0)
+    activation = "relu" if name == "relu" else "identity"
+    net = gf.nets.MLP(widths, key=key, activation=activation, scale=scale)
     if name != "tanh":
-        activation = {"linear": "identity"}.get(name, name)
-        return gf.nets.MLP(widths, key=key, activation=activation, scale=scale)
-    dtype = jnp.zeros(()).dtype
-    drawn = eqx.nn.MLP(20, 5, width, 2, jnp.tanh, use_bias=False, key=key, dtype=dtype)
-    arrays, rest = eqx.partition(drawn, eqx.is_array)
-    keys = jax.tree.unflatten(
-        jax.tree.structure(arrays),
-        list(jax.random.split(key, len(jax.tree.leaves(arrays)))),
+        return net
+    tanh = eqx.nn.MLP(20, 5, width, 2, jnp.tanh, use_bias=False, key=key)
+    with_weights = eqx.tree_at(
+        lambda m: [layer.weight for layer in m.layers], tanh, list(net.weights)
     )
-    weights = jax.tree.map(
-        lambda w, k: scale * jax.random.normal(k, w.shape, w.dtype), arrays, keys
-    )
-    return gf.nets.wrap(eqx.combine(weights, rest))
+    return gf.nets.wrap(with_weights)
 
 
 def teacher(samples: int) -> gf.Problem:

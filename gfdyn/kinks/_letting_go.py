@@ -104,7 +104,7 @@ class LettingGo(eqx.Module):
         push = jnp.where(self.together, push, 0.0)
         others = jnp.where(unit > 0, 0.0, jnp.sign(self.shares))
         taken = push - others.T @ push
-        pushed = self.together & jnp.any((self.shares != 0) & (push != 0)[None, :], axis=1)
+        pushed = self._of_kinks(push != 0)
         shared = pushed & (jnp.sum(self.shares != 0, axis=1) > 1)
         which = jnp.concatenate(
             [
