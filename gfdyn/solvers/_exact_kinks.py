@@ -264,7 +264,7 @@ class ExactKinks(AbstractSolver):
             allowance.gradient,
             slots_of(gates.sliding, places) if verifying else None,
         )
-        smooth, error_order = smooth_step(
+        smooth, error_order, radius = smooth_step(
             self.steps, field, state, before.evaluation, size, stiffness, self.loop_kind
         )
         verdict = self.steps.judge(
@@ -308,7 +308,7 @@ class ExactKinks(AbstractSolver):
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
         accepted = verdict.accepted & outcome.accepted
         stiffness, next_size = after_step(
-            stiffness, smooth, size, accepted, outcome.size, next_size
+            stiffness, radius, accepted, outcome.size, next_size
         )
         return Step(
             accepted=accepted,

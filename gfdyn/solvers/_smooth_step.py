@@ -19,7 +19,7 @@ from ._adaptive import Adaptive
 from ._chebyshev import ERROR_ORDER, chebyshev_step, error_of
 from ._dense_output import of_ends, of_tsit5
 from ._runge_kutta import FixedGates, SmoothStep, explicit_step
-from ._stiffness import Stiffness
+from ._stiffness import Stiffness, radius_seen
 
 
 # How much longer a Chebyshev step may be than the last one went
@@ -48,35 +48,39 @@ def smooth_step(
     size: Scalar,
     stiffness: Stiffness | None,
     loop_kind: str,
-) -> tuple[SmoothStep, float | Scalar]:
-    """The step, and the order of its error estimate."""
+) -> tuple[SmoothStep, float | Scalar, Scalar]:
+    """The step, the order of its error estimate, and the spectral radius that stages of
+    Tsit5 have seen, 0 without them."""
     method: Any = steps.method
+    unseen = jnp.zeros_like(size)
     if stiffness is None:
-        return explicit_step(method, field, start, first, size), steps.error_order
-
-    def by_tsit5() -> tuple[SmoothStep, Scalar]:
         smooth = explicit_step(method, field, start, first, size)
-        output = of_tsit5(smooth.interpolation, start, size)
-        smooth = eqx.tree_at(lambda s: s.interpolation, smooth, output)
-        return smooth, jnp.full_like(size, steps.error_order)
+        return smooth, steps.error_order, unseen
 
-    def by_chebyshev() -> tuple[SmoothStep, Scalar]:
+    def by_tsit5() -> tuple[SmoothStep, Scalar, Scalar]:
+        smooth = explicit_step(method, field, start, first, size)
+        stages = smooth.interpolation.k
+        output = of_tsit5(stages, start, size)
+        smooth = eqx.tree_at(lambda s: s.interpolation, smooth, output)
+        order = jnp.full_like(size, steps.error_order)
+        return smooth, order, radius_seen(stages.position, size)
+
+    def by_chebyshev() -> tuple[SmoothStep, Scalar, Scalar]:
         smooth = _stabilised(field, start, first, size, stiffness.stages(size), loop_kind)
-        return smooth, jnp.full_like(size, ERROR_ORDER)
+        return smooth, jnp.full_like(size, ERROR_ORDER), unseen
 
     return jax.lax.cond(stiffness.stiff, by_chebyshev, by_tsit5)
 
 
 def after_step(
     stiffness: Stiffness | None,
-    smooth: SmoothStep,
-    size: Scalar,
+    seen: Scalar,
     accepted: Bool[Array, ""],
     went: Scalar,
     next_size: Scalar,
 ) -> tuple[Stiffness | None, Scalar]:
     """Which method takes the next step, and the size of that, after a step of which it went
-    so far.
+    so far, and saw this spectral radius.
 
     A Chebyshev step grows in cost with its length, of which an event may leave a part: it
     is at most four times as long as the last one went.
@@ -84,14 +88,13 @@ def after_step(
     if stiffness is None:
         return None, next_size
     went = jnp.where(accepted, went, 0.0)
-    explicit: Any = smooth.interpolation.explicit
     farthest = jnp.maximum(_MOST_GROWTH * went, stiffness.shortest)
     limited = stiffness.stiff & accepted
     next_size = jnp.where(limited, jnp.minimum(next_size, farthest), next_size)
     after = jax.lax.cond(
         stiffness.stiff,
         lambda: stiffness.after_chebyshev(accepted, next_size),
-        lambda: stiffness.after_tsit5(explicit.k.position, size, accepted, went),
+        lambda: stiffness.after_tsit5(seen, accepted, went),
     )
     return after, next_size
 

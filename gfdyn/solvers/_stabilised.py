@@ -13,7 +13,7 @@ from ._adaptive import Adaptive
 from ._base import AbstractSolver, Step
 from ._chebyshev import ERROR_ORDER, chebyshev_step, error_of
 from ._dense_output import of_ends, of_tsit5
-from ._stiffness import Stiffness, not_stiff
+from ._stiffness import Stiffness, not_stiff, radius_seen
 
 
 class Stabilised(AbstractSolver):
@@ -107,8 +107,9 @@ class Stabilised(AbstractSolver):
         """A step of Tsit5 as `Adaptive` takes it."""
         step = self.steps.step_from(flow, state, size, first, before)
         stages: Any = step.interpolation.k
-        after = stiffness.after_tsit5(stages.position, size, step.accepted, size)
-        output = of_tsit5(step.interpolation, state, size)
+        seen = radius_seen(stages.position, size)
+        after = stiffness.after_tsit5(seen, step.accepted, size)
+        output = of_tsit5(stages, state, size)
         return eqx.tree_at(
             lambda s: (s.solver_state, s.interpolation),
             step,

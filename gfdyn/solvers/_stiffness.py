@@ -115,10 +115,10 @@ class Stiffness(eqx.Module):
         return found, count
 
     def after_tsit5(
-        self, stages: Any, size: Scalar, accepted: Bool[Array, ""], went: Scalar
+        self, radius_seen: Scalar, accepted: Bool[Array, ""], went: Scalar
     ) -> "Stiffness":
-        """After a step of Tsit5 with these stages, of a size of which it went so far."""
-        near = accepted & (went * constant(_radius_seen(stages, size)) > _NEAR_LIMIT)
+        """After a step of Tsit5 that went so far, and saw this spectral radius."""
+        near = accepted & (went * radius_seen > _NEAR_LIMIT)
         limited = jnp.where(near, self.limited + 1, jnp.where(accepted, 0, self.limited))
         # The spectral radius is estimated anew when the method has changed.
         age = jnp.full_like(self.age, _ESTIMATE_EVERY)
@@ -146,7 +146,7 @@ def not_stiff(position: Any, like: Scalar) -> Stiffness:
     return Stiffness(none, patience, jnp.zeros_like(like), still, none)
 
 
-def _radius_seen(stages: Any, size: Scalar) -> Scalar:
+def radius_seen(stages: Any, size: Scalar) -> Scalar:
     """‖f₇ − f₆‖/‖y₇ − y₆‖ of the last two stages of Tsit5, both at the end of the step.
 
     Near the spectral radius where stability limits the step (Hairer and Wanner, Solving
@@ -161,7 +161,8 @@ def _radius_seen(stages: Any, size: Scalar) -> Scalar:
 
     apart = norm(jax.tree.map(between, stages))
     change = norm(jax.tree.map(lambda k: k[-1] - k[-2], stages))
-    return jnp.where(apart > 0, change / jnp.where(apart > 0, apart * size, 1.0), 0.0)
+    seen = jnp.where(apart > 0, change / jnp.where(apart > 0, apart * size, 1.0), 0.0)
+    return constant(seen)
 
 
 def _unit(tree: Any) -> Any:

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from gfdyn.solvers._chebyshev import (
     longest_stable,
     stages_for,
 )
-from gfdyn.solvers._dense_output import of_ends
+from gfdyn.solvers._dense_output import of_ends, of_tsit5
 
 
 def modes(sigmas, depth=2, scale=1e-3):
@@ -85,6 +86,20 @@ class TestMethod:
         np.testing.assert_allclose(estimates[0] / estimates[1], 8, rtol=0.05)
         # On the safe side
         assert 1 < abs(estimates[1] / errors[1]) < 2
+
+    def test_dense_output_of_tsit5_is_that_of_diffrax(self):
+        keys = jax.random.split(jax.random.key(0), 2)
+        stages = State(jax.random.normal(keys[0], (7, 5)), jnp.ones(7))
+        start = State(jax.random.normal(keys[1], (5,)), jnp.zeros(()))
+        size = jnp.asarray(0.3)
+        theirs = dfx.Tsit5.interpolation_cls(
+            t0=jnp.zeros(()), t1=size, y0=start, y1=start, k=stages
+        )
+        ours = of_tsit5(stages, start, size)
+        for time in jnp.linspace(0.0, size, 7):
+            wanted = theirs.evaluate(time).position
+            found = ours.evaluate(time).position
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-13)
 
     def test_stages_know_their_times(self):
         """dy/dt = 2t, of the time that they are told, is met to rounding: second order."""
