@@ -1,7 +1,9 @@
 """Field evaluations along plateaus: a method that is stabilised, and one that is not.
 
 Networks of some 1e5 parameters (linear, tanh, ReLU) are brought to a plateau of a teacher
-whose directions differ in strength, and followed along it: by Tsit5 and a Chebyshev method
+whose directions differ in strength, and followed along it; of ReLU one on orthogonal data,
+where no kink on the plateau matters, and one on random data, where they bound each step. By
+Tsit5 and a Chebyshev method
 in turn (`Stabilised`, `ExactKinks`), and by an explicit pair alone (`Adaptive`, and
 `ExactKinks` with Dopri5, which has as many stages as Tsit5, and its stability). The error
 is the distance of the end to a run at a tight tolerance. A last case is an escape, which is
@@ -73,7 +75,8 @@ TRIAL = Stretch(0.5, 10.0, 60.0)
 STRETCHES = {
     "linear": (Stretch(0.002, 200.0, 800.0), TRIAL),
     "tanh": (Stretch(0.002, 200.0, 800.0), TRIAL),
-    "relu": (Stretch(0.002, 55.0, 100.0), TRIAL),
+    "relu": (Stretch(0.002, 80.0, 500.0), TRIAL),
+    "relu, kinks": (Stretch(0.002, 55.0, 100.0), TRIAL),
     "linear, not stiff": (Stretch(0.002, 10.0, 20.0), Stretch(0.5, 0.1, 1.1)),
 }
 
@@ -92,31 +95,37 @@ class Case:
 
 def cases(settings: Settings) -> Iterator[Case]:
     """Each network on its plateau, and a linear one in its escape."""
-    flow = gf.GradientFlow(teacher(settings.samples))
     smooth = gf.solvers.Stabilised, gf.solvers.Adaptive
 
     def exact(rtol: float) -> gf.solvers.ExactKinks:
         return gf.solvers.ExactKinks(rtol=rtol, method=dfx.Dopri5())
 
-    kinds = {"relu": (gf.solvers.ExactKinks, exact)}
     for name, (full, trial) in STRETCHES.items():
         stretch = trial if settings.smoke else full
-        stabilised, plain = kinds.get(name, smooth)
-        net = network(name.split(",")[0], settings.width, stretch.scale)
+        kind, width = name.split(",")[0], settings.width
+        stabilised, plain = (gf.solvers.ExactKinks, exact) if kind == "relu" else smooth
+        if name == "relu":
+            flow = gf.GradientFlow(orthogonal(settings.samples, max(width, 20)))
+            widths = [flow.problem.data.x.shape[1], width, 5]
+        else:
+            flow = gf.GradientFlow(teacher(settings.samples))
+            widths = [20, width, width, 5]
+        net = network(kind, widths, stretch.scale)
         solver = stabilised(rtol=1e-6)
         start = gf.solve(flow, net, ts=[stretch.begin], solver=solver, max_steps=50_000)
         duration = stretch.end - stretch.begin
         yield Case(name, flow, start.final, duration, stabilised, plain)
 
 
-def network(name: str, width: int, scale: float) -> gf.nets.AbstractNet:
-    """A network of three layers, its weights N(0, scale²)."""
-    widths, key = [20, width, width, 5], jax.random.key(0)
-    activation = "relu" if name == "relu" else "identity"
+def network(kind: str, widths: list[int], scale: float) -> gf.nets.AbstractNet:
+    """A network of these widths, its weights N(0, scale²)."""
+    key = jax.random.key(0)
+    activation = "relu" if kind == "relu" else "identity"
     net = gf.nets.MLP(widths, key=key, activation=activation, scale=scale)
-    if name != "tanh":
+    if kind != "tanh":
         return net
-    tanh = eqx.nn.MLP(20, 5, width, 2, jnp.tanh, use_bias=False, key=key)
+    inner = widths[1], len(widths) - 2
+    tanh = eqx.nn.MLP(widths[0], widths[-1], *inner, jnp.tanh, use_bias=False, key=key)
     with_weights = eqx.tree_at(
         lambda m: [layer.weight for layer in m.layers], tanh, list(net.weights)
     )
@@ -129,6 +138,16 @@ def teacher(samples: int) -> gf.Problem:
     left, right = (np.linalg.qr(rng.normal(size=(n, 3)))[0] for n in (5, 20))
     x = rng.normal(size=(samples, 20))
     y = x @ right @ np.diag([3.0, 0.3, 0.03]) @ left.T
+    return gf.Problem(gf.Dataset(x, y), gf.losses.squared)
+
+
+def orthogonal(samples: int, inputs: int) -> gf.Problem:
+    """Orthogonal samples, each with one of three orthogonal targets, of lengths 10, 1 and
+    0.01."""
+    rng = np.random.default_rng(0)
+    x = np.linalg.qr(rng.normal(size=(inputs, samples)))[0].T * np.sqrt(samples)
+    targets = np.linalg.qr(rng.normal(size=(5, 3)))[0] * [10.0, 1.0, 0.01]
+    y = targets.T[np.arange(samples) % 3]
     return gf.Problem(gf.Dataset(x, y), gf.losses.squared)
 
 
