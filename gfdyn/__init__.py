@@ -69,6 +69,7 @@ from .run import (
     AcceptedSteps as AcceptedSteps,
     Certificate as Certificate,
     CertificateWarning as CertificateWarning,
+    Course as Course,
     DescentState as DescentState,
     Distance as Distance,
     Kinks as Kinks,

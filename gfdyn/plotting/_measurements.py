@@ -1,5 +1,7 @@
-"""What `plot` draws, as a dataset: what was recorded, or is measured at the saves."""
+"""What `plot` draws, as datasets: what was recorded, or is measured at the saves; risk and
+norm at the steps."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,7 @@ from .. import diagnostics
 from ..flows import Polar
 from ..losses import Linear
 from ..nets import Wrapped
-from ..run import Trajectory, hashable, measure
+from ..run import Course, Trajectory, hashable, measure
 from ._annotated import Dataset
 
 
@@ -54,6 +56,35 @@ def measurements(traj: Trajectory, spectra: bool) -> Dataset:
         variables,
         coords={flow.clock_name: ("save", np.asarray(traj.ts)[reached])},
     )
+
+
+def with_steps(traj: Trajectory, saves: Dataset) -> Dataset:
+    """Risk and norm, which `measurements` has at the saves of a flow, at its steps too."""
+    import xarray as xr
+
+    course = traj.course
+    if course is None:
+        return xr.Dataset()
+    clock = traj.flow.clock_name
+    times = np.concatenate([saves[clock].values, np.asarray(course.ts)])
+    times, order = np.unique(times, return_index=True)
+    variables = {
+        name: ("save", np.concatenate([saves[name].values, values])[order])
+        for name, values in _along_course(traj, course).items()
+        if name in saves
+    }
+    return xr.Dataset(variables, coords={clock: ("save", times)})
+
+
+def _along_course(traj: Trajectory, course: Course) -> dict[str, np.ndarray]:
+    """Risk, log r and norm at the steps."""
+    log_norm = np.asarray(course.log_norm, float)
+    degree = traj.final_direction.degree or 1
+    found = {"norm": np.exp(log_norm), "log_radius": log_norm - 0.5 * math.log(degree)}
+    # With a penalty, what falls is the objective.
+    if not np.any(getattr(traj.flow, "weight_decay", 0.0)):
+        found["risk"] = np.asarray(course.risk, float)
+    return found
 
 
 def _in_logs(flow: Any) -> bool:

@@ -14,7 +14,7 @@ from ._axes import clock_of, is_wide, log_axis, symbol
 from ._caption import caption as caption_of, lanes
 from ._chain import chain_figure
 from ._labels import label_ends
-from ._measurements import measurements
+from ._measurements import measurements, with_steps
 from ._style import PALETTE, TWO_COLUMNS, style
 
 
@@ -41,12 +41,14 @@ def plot(
 
     Of a chain of saddles the risk and the size of each branch, in the clock of what grows.
 
-    Risk and escape speed that were recorded are drawn, all else is measured at the saves;
-    of a flow that was solved under `jax.vmap` all lanes, one over the other, without
-    spectra. Axes are in the log where values are positive and span more than two decades.
+    Risk and norm are drawn at all steps of the solver too, by `traj.course`, however few
+    saves there are; all else at the saves, as is the risk of a descent, with a penalty, or
+    in a clock of the loss or of arc length. Of a flow that was solved under `jax.vmap` all
+    lanes, one over the other, without spectra. Axes are in the log where values are
+    positive and span more than two decades.
 
-    Lines are straight between saves, as the velocity jumps at kinks. Where one jumps, its
-    saves are marked: `ts=gf.AcceptedSteps()` has as many as there are steps, and
+    Lines are straight, as the velocity jumps at kinks. Where one jumps, its points are
+    marked: `ts=gf.AcceptedSteps()` has as many saves as there are steps, and
     `ts=jnp.linspace(0, traj.final_time, 500)` takes as many as you like from the dense
     output of the steps.
 
@@ -79,6 +81,7 @@ def plot(
     parts = lanes(traj)
     spectra = len(parts) == 1 and (layers is None or len(layers) > 0)
     found = [measurements(part, spectra) for part in parts]
+    dense = [with_steps(part, saves) for part, saves in zip(parts, found, strict=True)]
     drawn = _layers(found[0], layers)
     summary = _summary_panels(found[0])
     columns = max(1, int(width / _NARROWEST))
@@ -93,8 +96,8 @@ def plot(
         if drawn:
             halves = list(figure.subfigures(2, 1, height_ratios=rows, squeeze=False).flat)
         grid = _grid(halves[0], len(summary), columns, sharey=False)
-        for ax, draw in zip(grid, summary, strict=True):
-            _draw_lanes(ax, found, draw)
+        for ax, (name, draw) in zip(grid, summary.items(), strict=True):
+            _draw_lanes(ax, dense if name in dense[0] else found, draw)
         _label_lowest(grid, columns)
         if len(parts) > 1:
             _note(grid[0], f"{len(parts)} lanes")
@@ -144,8 +147,8 @@ def _layers(found: Dataset, layers: Sequence[int] | None) -> list[int]:
     return list(layers)
 
 
-def _summary_panels(found: Dataset) -> list[Callable[[Axes, Dataset], None]]:
-    """What is drawn of all layers together."""
+def _summary_panels(found: Dataset) -> dict[str, Callable[[Axes, Dataset], None]]:
+    """What is drawn of all layers together, by the variable that it shows."""
     known = {
         "risk": _risk,
         "log_risk": panels.log_risk,
@@ -154,7 +157,7 @@ def _summary_panels(found: Dataset) -> list[Callable[[Axes, Dataset], None]]:
         "escape_speed": panels.escape_speed,
         "stable_rank": panels.stable_rank,
     }
-    return [draw for name, draw in known.items() if name in found]
+    return {name: draw for name, draw in known.items() if name in found}
 
 
 def _grid(figure: Figure, number: int, columns: int, sharey: bool) -> list[Axes]:

@@ -185,12 +185,13 @@ def zoom_on_change(ax: Axes, dataset: Dataset, margin: float = 0.15) -> None:
 
 
 def change_window(dataset: Dataset, margin: float = 0.15) -> tuple[float, float] | None:
-    """The times to which `zoom_on_change` limits an axis; None if nothing falls."""
+    """The times to which `zoom_on_change` limits an axis; None if nothing falls
+    before the last of them."""
     times = np.asarray(dataset[clock_of(dataset)])
     risk = np.asarray(_record(dataset, "risk"))
     fall = risk[0] - risk.min()
     moved = np.flatnonzero(risk < risk[0] - 1e-3 * fall)
-    if not fall > 0:
+    if not fall > 0 or times[moved[0]] == times[-1]:
         return None
     start, end = float(times[moved[0]]), float(times[-1])
     return max(float(times[0]), start - margin * (end - start)), end

@@ -11,6 +11,7 @@ from ._certificate import (
 )
 from ._compiling import announced as announced, counted as counted, tracing as tracing
 from ._continuation import concatenate as concatenate
+from ._course import Course as Course
 from ._descent_state import DescentState as DescentState
 from ._distance import Distance as Distance, distance as distance
 from ._integrate import advance as advance

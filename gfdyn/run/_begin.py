@@ -14,6 +14,7 @@ from ..nets import AbstractNet
 from ..solvers import no_events
 from ._certificate import Ledger, open_ledger
 from ._compiling import tracing
+from ._course import course_from, point_of
 from ._kink_log import open_log
 from ._results import RESULTS, choose
 from ._saving import AcceptedSteps, open_saves, write
@@ -135,6 +136,8 @@ def _opened(task: Task, at: SolveState, solver_state: Any) -> Progress:
     # At θ = 0 the norm has no logarithm.
     finite = jnp.isfinite(at.ledger.energy) & (at.ledger.largest_log_norm < jnp.inf)
     nothing_to_do = task.t1 <= task.t0
+    log_norm = flow.log_norm(position)
+    here = point_of(task.t0, at.log_time, at.ledger.risk, log_norm)
     valid = _is_valid(task)
     return Progress(
         time=task.t0,
@@ -150,6 +153,7 @@ def _opened(task: Task, at: SolveState, solver_state: Any) -> Progress:
         met=jnp.asarray(-1, jnp.int32),
         counters=Counters(zero, zero, zero, zero, zero, no_events(), at.choices),
         saves=saves,
+        course=course_from(here),
         log=log,
         result=choose(
             valid,

@@ -13,6 +13,7 @@ from jaxtyping import Array, ArrayLike, Float
 from .._tracing import is_concrete, is_single
 from ..flows import AbstractFlow
 from ._begin import SolveState
+from ._course import joined
 from ._kink_log import Kinks, map_events
 from ._trajectory import Trajectory
 
@@ -98,6 +99,7 @@ def _join(first: Trajectory, then: Trajectory) -> Trajectory:
         initial_time=first.initial_time,
         stats=jax.tree.map(jnp.add, first.stats, then.stats),
         kinks=None if then.kinks is None else _joined_kinks(first, then, rows),
+        course=joined(first.course, then.course),
     )
 
 

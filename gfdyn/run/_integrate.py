@@ -20,6 +20,7 @@ from ..flows import AbstractFlow, State
 from ..solvers import Step
 from ._certificate import Certificate, close_ledger, update_ledger
 from ._compiling import tracing
+from ._course import Course, point_of
 from ._kink_log import log_step
 from ._lanes import lanes_in_turn
 from ._results import RESULTS, choose
@@ -78,9 +79,9 @@ def _advance(task: Task, progress: Progress, until: Count) -> Progress:
 
 
 @eqx.filter_jit
-def finish(task: Task, progress: Progress) -> tuple[Saves, Certificate]:
-    """The rows with the end among them where accepted steps are saved, and the
-    certificate."""
+def finish(task: Task, progress: Progress) -> tuple[Saves, Course, Certificate]:
+    """The rows with the end among them where accepted steps are saved, the course, and
+    the certificate."""
     tracing()
     saves = progress.saves
     if isinstance(task.ts, AcceptedSteps):
@@ -105,12 +106,15 @@ def finish(task: Task, progress: Progress) -> tuple[Saves, Certificate]:
             lambda a, b: jnp.where(progress.time > last, a, b), with_end, saves
         )
         saves = blank_unwritten(saves)
-    return saves, close_ledger(
+    log_norm = task.flow.log_norm(progress.state.position)
+    end = point_of(progress.time, progress.log_time, progress.ledger.risk, log_norm)
+    certificate = close_ledger(
         progress.ledger,
         progress.state.dissipated,
         progress.counters.choices,
         task.solver.tolerance,
     )
+    return saves, progress.course.until(progress.counters.accepted, end), certificate
 
 
 def _attempt(task: Task, p: Progress) -> Progress:
@@ -204,7 +208,10 @@ def _accept(task: Task, p: Progress, step: Step, time: Scalar, rate: TimeRate) -
     matters = change > 1e-6 * MAX_CHANGE
     longest = size * MAX_CHANGE / jnp.where(matters, change, 1.0)
     longest = jnp.where(matters, longest, jnp.inf)
-    log_norm_change = flow.log_norm(position) - flow.log_norm(p.state.position)
+    log_norm = flow.log_norm(position)
+    log_norm_change = log_norm - flow.log_norm(p.state.position)
+    point = point_of(time, log_time, ledger.risk, log_norm)
+    course = p.course.after(p.counters.accepted + 1, point)
     # An event may follow at once upon another, after no time at all.
     duration = jnp.maximum(size, jnp.finfo(size.dtype).tiny)
     return eqx.tree_at(
@@ -218,6 +225,7 @@ def _accept(task: Task, p: Progress, step: Step, time: Scalar, rate: TimeRate) -
             q.ledger,
             q.stop_memories,
             q.met,
+            q.course,
             q.log,
         ),
         p,
@@ -231,6 +239,7 @@ def _accept(task: Task, p: Progress, step: Step, time: Scalar, rate: TimeRate) -
             ledger,
             memories,
             met,
+            course,
             log,
         ),
         is_leaf=lambda leaf: leaf is None,

@@ -76,6 +76,7 @@ def _check(traj: Trajectory) -> None:
     annotated = ("ts", "log_time", "log_interval", "initial_risk", "final_risk")
     annotated += ("final_time", "final_log_time", "initial_time", "stats", "stop_index")
     annotated += ("flow", "final_position", "certificate", "kinks", "checkpoint", "rtol")
+    annotated += ("course",)
     of_python = ("records", "stop_names", "result", "solver")
     axes = {**dict.fromkeys(annotated, batch), **dict.fromkeys(of_python, ())}
     check_own_fields(traj, "", axes)
@@ -107,7 +108,7 @@ def _check_shapes(traj: Trajectory, batch: Axes, rows: Axes) -> None:
 def _check_dtypes(traj: Trajectory) -> None:
     """Raise unless all times are of one precision, and all risks."""
     names = ["log_time", "log_interval", "initial_time", "final_time", "final_log_time"]
-    names.append("rtol")
+    names += ["rtol", "course"]
     if isinstance(traj.checkpoint, SolveState):
         clock = ("time", "log_time", "log_time_rate", "size", "growth", "state.dissipated")
         names += [f"checkpoint.{name}" for name in clock]
@@ -152,6 +153,10 @@ def _check_ranges(traj: Trajectory) -> None:
         or np.any(~reached[..., :-1] & reached[..., 1:])
     ):
         refuse("ts", ts, "times, the earliest first,")
+    if traj.course is not None:
+        times = np.asarray(traj.course.ts)
+        if np.any(np.diff(times) < 0) or np.any(np.isinf(times)):
+            refuse("course.ts", times, "times, the earliest first,")
     data = traj.problem.data
     for name, numbers in (("x", data.x), ("y", data.y)):
         if not np.all(np.isfinite(numbers)):
@@ -176,6 +181,8 @@ def _check_result(traj: Trajectory, batch: Axes) -> None:
         numbers["log_time"] = np.asarray(traj.log_time)[written]
         numbers["log_interval"] = np.asarray(traj.log_interval)[written[1:]]
         numbers["final_log_time"] = traj.final_log_time
+    if traj.course is not None:
+        numbers["course"] = traj.course
     if traj.kinks is not None:
         numbers["kinks.gates"] = [np.asarray(g)[written] for g in traj.kinks.gates]
         numbers["kinks.sliding_fraction"] = traj.kinks.sliding_fraction

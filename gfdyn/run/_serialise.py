@@ -15,6 +15,7 @@ from .. import data, flows, losses, nets
 from ..problem import Problem
 from ._begin import SolveState
 from ._certificate import Certificate, Ledger
+from ._course import Course
 from ._descent_state import DescentState
 from ._kink_log import Kinks
 from ._lanes import lane
@@ -55,6 +56,7 @@ def _known_classes() -> dict[str, type]:
         losses.Squared,
         losses.Weighted,
         Certificate,
+        Course,
         DescentState,
         Kinks,
         Ledger,

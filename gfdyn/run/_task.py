@@ -10,6 +10,7 @@ from ..flows import AbstractFlow, State
 from ..solvers import AbstractSolver, Events
 from ..stopping import AbstractStop
 from ._certificate import Ledger
+from ._course import CourseSoFar
 from ._kink_log import KinkLog
 from ._saving import AcceptedSteps, Saves
 
@@ -47,6 +48,7 @@ class Progress(eqx.Module):
     met: Count
     counters: Counters
     saves: Saves
+    course: CourseSoFar
     log: KinkLog | None
     result: Any
     done: Bool[Array, ""]

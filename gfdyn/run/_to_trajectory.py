@@ -8,6 +8,7 @@ from jaxtyping import Array
 from .._tracing import is_single
 from ..stopping import name_of
 from ._begin import state_of
+from ._course import first_points
 from ._integrate import finish
 from ._kink_log import Kinks, read_log, written_events
 from ._saving import Saves
@@ -17,10 +18,12 @@ from ._trajectory import Measure, Trajectory, hashable, measure
 
 def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:
     """The trajectory of a finished solve, with its records."""
-    saves, certificate = finish(task, state)
+    saves, course, certificate = finish(task, state)
     single = is_single(saves.count)
     if single:
         saves = _written(saves)
+        points = state.course.length(state.counters.accepted)
+        course = first_points(course, int(points))
     kinks = _read_kinks(task, state, saves, single)
     records = {
         name: measure(hashable(function), task.flow, saves.position)
@@ -48,6 +51,7 @@ def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) ->
         initial_time=task.t0,
         solver=type(task.solver).__name__,
         rtol=task.solver.tolerance,
+        course=course,
     )
 
 

@@ -17,6 +17,7 @@ from ..nets import AbstractNet
 from ..problem import Problem
 from ._certificate import Certificate
 from ._compiling import tracing
+from ._course import Course, without_rest
 from ._descent_state import DescentState
 from ._files import write_file
 from ._kink_log import Kinks, written_events
@@ -65,6 +66,7 @@ class Trajectory(eqx.Module):
         solver: the name of what integrated it; "descent" of one, "unknown" in files that
             do not say.
         rtol: the relative tolerance of the solver; 0 where there is none.
+        course: risk and norm at its steps, whatever the saves; None of a descent.
     """
 
     flow: AbstractFlow
@@ -88,6 +90,7 @@ class Trajectory(eqx.Module):
     initial_time: Float[Array, "*batch"] | float = 0.0
     solver: str = eqx.field(static=True, default="unknown")
     rtol: Float[Array, "*batch"] | float = 0.0
+    course: Course | None = None
 
     @property
     def problem(self) -> Problem:
@@ -244,6 +247,7 @@ def reached(traj: Trajectory) -> Trajectory:
         log_interval=traj.log_interval[:intervals],
         records=jax.tree.map(lambda rows: rows[:saves], traj.records),
         kinks=kinks,
+        course=None if traj.course is None else without_rest(traj.course),
     )
 
 

@@ -89,7 +89,7 @@ class TestMethod:
 
     def test_dense_output_of_tsit5_is_that_of_diffrax(self):
         keys = jax.random.split(jax.random.key(0), 2)
-        stages = State(jax.random.normal(keys[0], (7, 5)), jnp.ones(7))
+        stages = jax.vmap(lambda k: State(k, k[0]))(jax.random.normal(keys[0], (7, 5)))
         start = State(jax.random.normal(keys[1], (5,)), jnp.zeros(()))
         size = jnp.asarray(0.3)
         theirs = dfx.Tsit5.interpolation_cls(
