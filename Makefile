@@ -83,6 +83,8 @@ benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/digits.py
 	$(BIN)/python benchmarks/sgd_step.py
 	$(BIN)/python benchmarks/sweeps.py
+	$(BIN)/python benchmarks/plateaus.py
+	$(BIN)/python benchmarks/first_day.py
 
 format: .venv/installed-test
 	$(BIN)/ruff check --fix .

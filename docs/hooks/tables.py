@@ -182,6 +182,35 @@ def sweeps() -> str:
     return f"{_table(header, lines)}\n\n{machine(measured)}"
 
 
+def plateaus() -> str:
+    """How many times fewer field evaluations the stabilised method takes, by tolerance."""
+    measured = report("plateaus")
+    rtols = [row["rtol"] for row in measured["rows"][0]["stabilised"]]
+    header = ["network", *(f"rtol {rtol:.0e}" for rtol in rtols), "events at kinks"]
+    lines = []
+    for row in measured["rows"]:
+        events = row["stabilised"][-1]["events"]
+        saved = (f"{number:.1f}" for number in row["saved"])
+        lines.append([row["case"], *saved, f"{events:,}"])
+    return f"{_table(header, lines)}\n\n{machine(measured)}"
+
+
+def first_day() -> str:
+    """Seconds of a first and a second process, and of the afternoon's sections."""
+    measured = report("first_day")
+    lines = [["import", f"{measured['import']:.1f}", "–"]]
+    for row in measured["processes"]:
+        name = (
+            f"from starting Python to a trajectory of [{row['widths'].replace('-', ', ')}]"
+        )
+        times = (f"{row[of]['process']:.1f}" for of in ("first", "second"))
+        lines.append([name, *times])
+    for row in measured["afternoon"]:
+        lines.append([row["section"], f"{row['seconds']:.0f}", "–"])
+    header = ["", "seconds", "of a second process"]
+    return f"{_table(header, lines)}\n\n{machine(measured)}"
+
+
 def gpu() -> str:
     """What a GPU does: large networks, single steps, ensembles and `make run`'s job."""
     measured, rows = report("gpu"), []
@@ -205,5 +234,14 @@ def gpu() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     table.__name__: table
-    for table in (work_precision, campaign, digits, sgd_step, sweeps, gpu)
+    for table in (
+        work_precision,
+        campaign,
+        digits,
+        plateaus,
+        sgd_step,
+        sweeps,
+        first_day,
+        gpu,
+    )
 }

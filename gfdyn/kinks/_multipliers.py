@@ -37,6 +37,8 @@ class Multipliers(eqx.Module):
     signal: Sites
     cost: Scalar
     converged: Bool[Array, ""]
+    # What damping leaves of what was wanted, as a part of it
+    left: Scalar
 
 
 # Values at the sites of all layers, one after the other
@@ -87,7 +89,7 @@ def multipliers(
         at = linearise(net, x, gates)
     right = masked(held, wanted(at))
     fixed = {"at": constant(at), "gates": gates, "held": held, "error": constant(error)}
-    row, products, converged = _multipliers(
+    row, products, converged, left = _multipliers(
         net, x, in_one_row(right), **fixed, damping=damping
     )
     nu = masked(held, in_layers(row, right))
@@ -100,7 +102,7 @@ def multipliers(
             ),
             (nu, signal),
         )
-    return Multipliers(nu, step, signal, cost, converged)
+    return Multipliers(nu, step, signal, cost, converged, left)
 
 
 @eqx.filter_custom_jvp
@@ -114,11 +116,13 @@ def _multipliers(
     held: Mask,
     error: Scalar,
     damping: float,
-) -> tuple[Row, Array, Array]:
+) -> tuple[Row, Array, Array, Array]:
     """ν as above, from the right-hand side at the sites held; the products it took; whether
-    they were found."""
+    they were found; what damping leaves of the right-hand side."""
     normal, scales = _normal_equations(net, x, at, gates, held, damping)
-    return _conjugate_gradients(normal, right, scales, error)
+    nu, products, converged = _conjugate_gradients(normal, right, scales, error)
+    rest, wanted = (jnp.sum(b**2 / scales) for b in (damping * scales * nu, right))
+    return nu, products, converged, jnp.sqrt(rest / nonzero(wanted))
 
 
 @_multipliers.def_jvp
@@ -150,7 +154,7 @@ def _multipliers_jvp(
     _, change = eqx.filter_jvp(rest, primals, tangents)
     change = jnp.zeros_like(found[0]) if change is None else change
     change = jax.lax.custom_linear_solve(normal, change, exactly, symmetric=True)
-    return found, (change, None, None)
+    return found, (change, None, None, None)
 
 
 def _normal_equations(

@@ -39,8 +39,9 @@ from ._slots import Slots
 
 
 # Relative to the diagonal. On the way to the kinks, directions in which they differ by
-# less than its root are left alone.
-_DAMPING = 1e-6
+# less than its root are left alone; and so is a position that is off its kinks in these
+# directions for the most part, as no step nears them there.
+_DAMPING, _MOST_LEFT = 1e-6, 0.5
 # Positions put back on a kink are this much on one side of it, in units of the precision
 # and of the norms of the parameters and of ∂z/∂θ.
 _Z_ROUNDING = 8.0
@@ -102,12 +103,12 @@ def evaluate_field(
         nu = per_layer(jnp.add, guess, change.nu)
         moved = jax.tree.map(jnp.add, gradient, change.step)
         arriving = per_layer(jnp.add, signal, change.signal)
-        return Multipliers(nu, moved, arriving, change.cost, change.converged)
+        where = lambda m: (m.nu, m.step, m.signal)  # noqa: E731
+        return eqx.tree_at(where, change, (nu, moved, arriving))
 
     def given() -> Multipliers:
-        return Multipliers(
-            guess, gradient, signal, jnp.zeros_like(tolerance), jnp.asarray(True)
-        )
+        none = jnp.zeros_like(tolerance)
+        return Multipliers(guess, gradient, signal, none, jnp.asarray(True), none)
 
     found = given()
     if solving:
@@ -190,8 +191,11 @@ def back_along(
         z = slots.read(preactivations(flow, position, gates)) / sizes - side
         gram = gram_of(normals, slots.present)
         nu = holding(gram, slots.present, jnp.full_like(z, _DAMPING)).multipliers(z)
+        rest = jnp.where(slots.present, z - gram @ nu, 0.0)
+        off = jnp.where(slots.present, z, 0.0)
+        nears = jnp.sum(rest**2) <= _MOST_LEFT**2 * jnp.sum(off**2)
         flat, unravel = ravel_pytree(net)
-        return unravel(flat - nu @ normals)
+        return unravel(flat - jnp.where(nears, nu, 0.0) @ normals)
 
     moved = jax.lax.cond(jnp.any(slots.present), project, lambda: net)
     return flow.with_point(position, moved)
@@ -265,7 +269,8 @@ def back_to_kinks(
 
     What is let go is on the side of its gate, by rounding, so that gates that do not matter
     at first go on as was decided. Kinks of aligned neurons may be all but parallel: to be
-    on all of them exactly would move θ by far more than z, which damping forbids.
+    on all of them exactly would move θ by far more than z, which damping forbids. Where it
+    leaves most of the way, none is gone.
     """
     net, x = flow.point(position), flow.problem.data.x
     held = shared.leading(gates.sliding)
@@ -284,7 +289,11 @@ def back_to_kinks(
             return per_layer(jnp.subtract, on.z, on_rows(aside, rows))
 
         change = multipliers(flow, net, at, gates, held, rows, beyond, tolerance, _DAMPING)
-        return jax.tree.map(jnp.subtract, net, change.step), change.cost
+        nears = change.left <= _MOST_LEFT
+        moved = jax.tree.map(
+            lambda w, step: w - jnp.where(nears, step, 0.0), net, change.step
+        )
+        return moved, change.cost
 
     moved, cost = jax.lax.cond(
         any_of(gates.sliding),

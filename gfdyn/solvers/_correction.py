@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array
 
 from .._by_layer import per_layer
 from .._numerics import nonzero
@@ -120,7 +120,7 @@ class Correction(eqx.Module):
         back = _put_back(
             trial,
             flow.retract(position),
-            any_of(last),
+            self.proposal.state.position,
             after,
             wrong,
             evaluation.z,
@@ -284,7 +284,7 @@ class _PutBack(eqx.Module):
 def _put_back(
     trial: TrialStep,
     position: Any,
-    crossed: Bool[Array, ""],
+    before_way_back: Any,
     after: GateState,
     wrong: Mask,
     z: Sites,
@@ -295,20 +295,25 @@ def _put_back(
     would count as an error again in every step until they return.
 
     How far that is counts as an error if this step has taken them there, and so does the
-    time for which they were there; but neither does if nothing has crossed in it: then only
-    that sliding sites were put back on their kinks has moved them along. These, and those
-    that were there before, or within what they may creep on by in a step, are put back only
-    if near.
+    time for which they were there. Neither does where no smaller step would help: if they
+    were there at the start already, under the gates of the end, or within what they may
+    creep on by in a step; or if it is only that sliding sites were put back on their kinks
+    that has moved them along. Those are put back only if near.
     """
-    flow = trial.flow
-    before = _wrong_sides(trial.first.z, after, trial.allowance.leeway, off, 1 / CREEP)
-    fresh = without(wrong, before)
-    has_fresh = crossed & any_of(fresh)
-    chosen = per_layer(lambda f, w: jnp.where(has_fresh, f, w), fresh, wrong)
-    held = GateState(after.on, either(after.sliding, chosen), after.frozen)
+    flow, leeway = trial.flow, trial.allowance.leeway
 
     def moved() -> _PutBack:
         fixed = constant(position)
+        first, unmoved = (
+            preactivations(flow, constant(at), after)
+            for at in (trial.start.position, before_way_back)
+        )
+        before = _wrong_sides(first, after, leeway, off, 1 / CREEP)
+        taken_there = both(wrong, _wrong_sides(unmoved, after, leeway, off))
+        fresh = without(taken_there, before)
+        has_fresh = any_of(fresh)
+        chosen = per_layer(lambda f, w: jnp.where(has_fresh, f, w), fresh, wrong)
+        held = GateState(after.on, either(after.sliding, chosen), after.frozen)
         back, _ = back_to_kinks(
             flow, fixed, held, trial.shared, trial.allowance.position, nowhere(after)
         )
@@ -316,12 +321,10 @@ def _put_back(
         distance = norm(flow.point(way))
         taken = has_fresh | (distance <= furthest)
         there = jax.tree.map(lambda p, w: p + jnp.where(taken, w, 0.0), position, way)
-        missed = jnp.where(crossed, constant(_error_of(trial, wrong, z)), 0.0)
+        missed = constant(_error_of(trial, fresh, z))
         error = jnp.maximum(missed, jnp.where(has_fresh, distance, 0.0))
         now = preactivations(flow, there, after)
-        return _PutBack(
-            there, now, error, _wrong_sides(now, after, trial.allowance.leeway, off)
-        )
+        return _PutBack(there, now, error, _wrong_sides(now, after, leeway, off))
 
     def stays() -> _PutBack:
         return _PutBack(position, z, jnp.zeros_like(furthest), nowhere(after))

@@ -111,6 +111,26 @@ def test_sweeps(tmp_path):
 
 
 @pytest.mark.slow
+def test_first_day(tmp_path):
+    report = smoke("first_day", tmp_path)
+    assert 0 < report["import"] < 60
+    (row,) = report["processes"]
+    for each in (row["first"], row["second"]):
+        assert 0 < each["solve"] < each["process"]
+    assert row["second"]["solve"] < row["first"]["solve"]
+
+
+def test_an_afternoon_takes_what_its_page_promises(monkeypatch):
+    """As it was measured last, of the sections that the page has."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    sections = import_module("first_day").sections()
+    rows = json.loads((FOLDER / "first_day.json").read_text("utf-8"))["afternoon"]
+    promised = [(title, seconds) for title, seconds, _ in sections]
+    assert promised == [(row["section"], row["promised"]) for row in rows]
+    assert all(0 < row["seconds"] <= row["promised"] for row in rows)
+
+
+@pytest.mark.slow
 def test_gpu(tmp_path):
     """On the processor; its ratios are those of the times that it tells."""
     report = smoke("gpu", tmp_path)

@@ -59,6 +59,18 @@ SMOKE = {
         # Of a single depth
         {"log of first plateau over first escape, in t, at the smallest norm"},
     ),
+    "bantzis.second_escape": (
+        ["flow.nc", "costs.nc", "descent_0.5.nc", "sgd.nc", "second_escape.png"],
+        12,
+        # The first escape alone
+        {
+            "flow: plateaus",
+            "flow: bottleneck rank of the third",
+            "descent: least growth",
+            "descent, c=0.1: τ",
+            "SGD: τ",
+        },
+    ),
     "galanti.fig1": (
         ["runs.nc", "fig1.png"],
         8,
