@@ -6,7 +6,8 @@ and a way along the plateau that follows. (To the end of that plateau an explici
 takes millions of steps.) There hundreds of gates slide at once, on which `ExactKinks` takes
 tens of thousands of steps: so this flow is integrated by `Adaptive`, which chatters along
 them, and its energy residual is printed as a claim. `make run` has an exact one of a
-smaller network. All numbers of the claims are ours; the paper has curves.
+smaller network, and `second_escape` one that goes on through the second escape. All numbers
+of the claims are ours; the paper has curves.
 
 How long the second plateau lasts is chance, but of the initial weights, not of SGD: plain
 NumPy leaves it after 170 to over 6500 epochs, depending on its seed; within 10 % the same
