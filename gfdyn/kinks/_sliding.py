@@ -103,8 +103,8 @@ def evaluate_field(
         nu = per_layer(jnp.add, guess, change.nu)
         moved = jax.tree.map(jnp.add, gradient, change.step)
         arriving = per_layer(jnp.add, signal, change.signal)
-        where = lambda m: (m.nu, m.step, m.signal)  # noqa: E731
-        return eqx.tree_at(where, change, (nu, moved, arriving))
+        found = nu, moved, arriving
+        return eqx.tree_at(lambda m: (m.nu, m.step, m.signal), change, found)
 
     def given() -> Multipliers:
         none = jnp.zeros_like(tolerance)
@@ -191,9 +191,8 @@ def back_along(
         z = slots.read(preactivations(flow, position, gates)) / sizes - side
         gram = gram_of(normals, slots.present)
         nu = holding(gram, slots.present, jnp.full_like(z, _DAMPING)).multipliers(z)
-        rest = jnp.where(slots.present, z - gram @ nu, 0.0)
-        off = jnp.where(slots.present, z, 0.0)
-        nears = jnp.sum(rest**2) <= _MOST_LEFT**2 * jnp.sum(off**2)
+        off, rest = (jnp.where(slots.present, d, 0.0) for d in (z, z - gram @ nu))
+        nears = rest @ rest <= _MOST_LEFT**2 * (off @ off)
         flat, unravel = ravel_pytree(net)
         return unravel(flat - jnp.where(nears, nu, 0.0) @ normals)
 
@@ -290,10 +289,8 @@ def back_to_kinks(
 
         change = multipliers(flow, net, at, gates, held, rows, beyond, tolerance, _DAMPING)
         nears = change.left <= _MOST_LEFT
-        moved = jax.tree.map(
-            lambda w, step: w - jnp.where(nears, step, 0.0), net, change.step
-        )
-        return moved, change.cost
+        led = jax.tree.map(lambda w, s: jnp.where(nears, w - s, w), net, change.step)
+        return led, change.cost
 
     moved, cost = jax.lax.cond(
         any_of(gates.sliding),

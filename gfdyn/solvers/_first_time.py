@@ -61,6 +61,7 @@ def first_time(
 
     `event` gives a value and what is known at a time. If nothing falls, that is the end of
     the bracket and `nothing`, twice; the start is looked at only if its value is not known.
+    What is no number counts as negative.
     The time is found to this part of all digits.
 
     By the ITP method (Oliveira & Takahashi 2020): the secant's root, moved a little to the
@@ -82,6 +83,8 @@ def first_time(
         inside = _itp(s, width, resolution, halvings)
         time = jnp.where(later, b.high, jnp.where(first, b.low, inside))
         value, seen = event(time)
+        # What is no number has fallen: where it was one last is the time.
+        value = jnp.where(jnp.isnan(value), -jnp.inf, value)
         beyond = ~first & (value < 0)
         # Where it is negative from the start, that says nothing of how it falls.
         known_value = jnp.where(first & (value < 0), jnp.inf, value)

@@ -60,7 +60,15 @@ SMOKE = {
         {"log of first plateau over first escape, in t, at the smallest norm"},
     ),
     "bantzis.second_escape": (
-        ["flow.nc", "costs.nc", "descent_0.5.nc", "sgd.nc", "second_escape.png"],
+        [
+            "flow.nc",
+            "costs.nc",
+            "descent_0.5.nc",
+            "descent_0.1.nc",
+            "sgd.nc",
+            "second_escape.png",
+            "second_escape_fig3.png",
+        ],
         12,
         # The first escape alone
         {

@@ -98,3 +98,16 @@ def test_looks_are_few(name, most):
         time, *_ = first_time(event, part, None)
     assert looks <= most
     assert -1e-5 <= FALLS[name](time, 0.37) < 0
+
+
+def test_what_is_no_number_has_fallen():
+    """A value that is NaN from 0.3 on, of which neither end is known."""
+
+    def event(time):
+        return jnp.where(time < 0.3, 1.0, jnp.nan), time
+
+    size, unknown = jnp.asarray(1.0), jnp.asarray(jnp.nan)
+    whole = Bracket(jnp.zeros_like(size), size, unknown, unknown)
+    time, known, at_start = first_time(event, whole, jnp.asarray(-1.0))
+    assert 0.3 <= time == known < 0.3 + 1e-13
+    assert at_start == 0.0
