@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     sgd = descend(
         settings, problem, net, settings.t1, settings.rates[0], settings.batch_size
     )
-    flow = traj.to_xarray()[["risk", "singular_values", "log_radius", "log_time"]]
+    flow = traj.to_xarray()[["risk", "singular_values", "log_radius"]]
     claims = claims_of(traj, found, dict(zip(settings.rates, descents, strict=True)), sgd)
     figures = {
         "second_escape": draw(traj, found, descents, sgd),
