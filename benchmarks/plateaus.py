@@ -3,11 +3,10 @@
 Networks of some 1e5 parameters (linear, tanh, ReLU) are brought to a plateau of a teacher
 whose directions differ in strength, and followed along it; of ReLU one on orthogonal data,
 where no kink on the plateau matters, and one on random data, where they bound each step. By
-Tsit5 and a Chebyshev method
-in turn (`Stabilised`, `ExactKinks`), and by an explicit pair alone (`Adaptive`, and
-`ExactKinks` with Dopri5, which has as many stages as Tsit5, and its stability). The error
-is the distance of the end to a run at a tight tolerance. A last case is an escape, which is
-not stiff.
+Tsit5 and a Chebyshev method in turn (`Stabilised`, `ExactKinks`), and by an explicit pair
+alone (`Adaptive`, and `ExactKinks` with Dopri5, which has as many stages as Tsit5, and its
+stability). The error is the distance of the end to a run at a tight tolerance. A last case
+is an escape, which is not stiff.
 
     python benchmarks/plateaus.py [--smoke]
 

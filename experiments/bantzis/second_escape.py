@@ -12,7 +12,8 @@ length each plateau and each escape takes. All numbers are ours; the paper has c
 
     python -m experiments.bantzis.second_escape [--smoke] [--out DIR]
 
-writes the runs (runs.nc), the figures and claims.json.
+writes the runs (flow.nc, descent_C.nc for each rate C, sgd.nc), what each stretch takes
+(costs.nc), the figures and claims.json.
 """
 
 import dataclasses
@@ -90,13 +91,13 @@ def main(arguments: list[str] | None = None) -> int:
     net = gf.nets.MLP(widths, key=jax.random.key(settings.seed))
     net = gf.nets.scaled_to_norm(net, settings.norm)
     traj = follow(settings, problem, net)
-    evaluations = int(traj.stats["num_field_evaluations"])
     minutes = (time.perf_counter() - started) / 60
     print(f"{traj.summary()}\n  cost             {minutes:.1f} minutes")
     found = gf.escape.episodes(traj, flatness=settings.flatness)
     print(found.summary())
-    costs = costs_of(traj, found)
-    costs = costs.assign_attrs(minutes=minutes, evaluations=evaluations)
+    costs = costs_of(traj, found).assign_attrs(
+        minutes=minutes, evaluations=int(traj.stats["num_field_evaluations"])
+    )
     print(costs.to_dataframe().to_string(float_format="{:.4g}".format))
     end = min(1.2 * last_escape(found), settings.t1)
     descents = [descend(settings, problem, net, end, c, None) for c in settings.rates]

@@ -115,10 +115,10 @@ class Stiffness(eqx.Module):
         return found, count
 
     def after_tsit5(
-        self, radius_seen: Scalar, accepted: Bool[Array, ""], went: Scalar
+        self, seen: Scalar, accepted: Bool[Array, ""], went: Scalar
     ) -> "Stiffness":
         """After a step of Tsit5 that went so far, and saw this spectral radius."""
-        near = accepted & (went * radius_seen > _NEAR_LIMIT)
+        near = accepted & (went * seen > _NEAR_LIMIT)
         limited = jnp.where(near, self.limited + 1, jnp.where(accepted, 0, self.limited))
         # The spectral radius is estimated anew when the method has changed.
         age = jnp.full_like(self.age, _ESTIMATE_EVERY)
