@@ -1,5 +1,6 @@
 """Double precision, and no silent promotion of dtypes or ranks."""
 
+import gc
 import os
 
 import jax
@@ -43,6 +44,13 @@ LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, so that no worker is left with one at the end."""
     items.sort(key=lambda item: item.path.stem not in LONG)
+
+
+def pytest_collection_finish():
+    """What is imported is no garbage, and to look through it takes a sixth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,5 +1,6 @@
 """What is compiled is counted, and spoken of where it takes long."""
 
+import gc
 import logging
 import time
 
@@ -30,6 +31,37 @@ def test_a_shape_compiles_once():
     descents = [gf.descend(problem, net, rate, 10) for rate in (0.01, 0.02)]
     assert descents[0].stats["num_compilations"] > 0
     assert descents[1].stats["num_compilations"] == 0
+
+
+def test_cycles_are_not_collected_while_a_program_is_made():
+    collecting = []
+
+    @jax.jit
+    def traced(x):
+        collecting.append(gc.isenabled())
+        _compiling.tracing()
+        collecting.append(gc.isenabled())
+        return x
+
+    @jax.jit
+    def fails(x):
+        _compiling.tracing()
+        raise RuntimeError("while it is traced")
+
+    with _compiling.counted():
+        with _compiling.announced():
+            traced(jnp.zeros(1))
+        assert gc.isenabled()
+        # Where the user has switched it off, it stays so
+        gc.disable()
+        with _compiling.announced():
+            traced(jnp.zeros(2))
+        assert not gc.isenabled()
+        gc.enable()
+    with pytest.raises(RuntimeError, match="traced"), _compiling.counted():
+        fails(jnp.zeros(3))
+    assert gc.isenabled()
+    assert collecting == [True, False, False, False]
 
 
 def test_long_compilations_are_spoken_of_once(caplog, monkeypatch):
