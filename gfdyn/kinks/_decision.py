@@ -104,13 +104,18 @@ def decide(
 
         def proposed() -> tuple:
             begins = jnp.where(turn == _PLAYS, first.state, sliding)
-            there = regime(t, jnp.where(afresh, begins, state))
+
+            def sways(there: KinkRegime) -> Bool[Array, " sites"]:
+                right = ~proposes & ~jnp.any(_wrong(there, just_played))
+                return swaying(t, there, lambda: offset, right)
+
+            there = regime(t, jnp.where(afresh, begins, state), sways)
             now = there.state, propose(there)
             was, proposal = jax.tree.map(
                 lambda new, old: jnp.where(proposes, new, old), now, (before, first)
             )
             singly = number % period >= _TOGETHER
-            better = _next(t, there, offset, singly, just_played, ~proposes)
+            better = _next(there, singly, just_played)
             after = jnp.where(proposes, proposal.state, better)
             right = ~proposes & jnp.all(after == there.state)
             begun = jnp.where(proposes, proposal.offset, offset)
@@ -134,40 +139,39 @@ def decide(
     return Decision(state, verified, others, part_of_step(t, offset))
 
 
+def _wrong(there: KinkRegime, just_played: Bool[Array, ""]) -> Bool[Array, " sites"]:
+    """The sites whose rate leads to their other side, and the open ones that stay, unless
+    it was just played that descent leaves them there."""
+    on, off, rounding = there.state == ON, there.state == OFF, there.rate_rounding
+    leads = jnp.where(on, there.rate < -rounding, off & (there.rate > rounding))
+    return leads | (there.stays & ~just_played)
+
+
 def _next(
-    t: TangentNetwork,
-    there: KinkRegime,
-    offset: Row,
-    singly: Bool[Array, ""],
-    just_played: Bool[Array, ""],
-    needed: Bool[Array, ""],
+    there: KinkRegime, singly: Bool[Array, ""], just_played: Bool[Array, ""]
 ) -> Int8[Array, " sites"]:
     """The state with what is wrong with it changed, the worst of it alone if `singly`.
 
     A site whose rate leads to its other side goes there if it would go on there, and slides
-    if it would come back, as does an open one that stays, unless it was just played that
-    descent leaves it there. Once no rate is wrong, sliding ones with Ψ < 0 are let go.
+    if it would come back, as does an open one that stays. Once no rate is wrong, sliding
+    ones with Ψ < 0 are let go.
     """
-    on, off = there.state == ON, there.state == OFF
-    rate, rounding = there.rate, there.rate_rounding
-    stays = there.stays & ~just_played
-    wrong = stays | jnp.where(on, rate < -rounding, off & (rate > rounding))
+    on, rate = there.state == ON, there.rate
+    stays, wrong = there.stays & ~just_played, _wrong(there, just_played)
     own_flip = there.squared_length * there.signal
     beyond = jnp.where(on, rate + own_flip, rate - own_flip)
     leads_on = ~stays & jnp.where(on, beyond < 0, beyond > 0)
     other = jnp.where(leads_on, jnp.where(on, OFF, ON), SLIDING)
     worst = jnp.argmax(jnp.where(wrong, jnp.abs(rate), -1.0))
     flips = wrong & (~singly | (jnp.arange(len(rate)) == worst))
-    right = ~jnp.any(wrong)
-    sways = swaying(t, there, offset, needed & right)
     flipped = jnp.where(flips, other, there.state)
-    return jnp.where(right, there.let_go(sways), flipped)
+    return jnp.where(jnp.any(wrong), flipped, there.let_go)
 
 
 def swaying(
     t: TangentNetwork,
     there: KinkRegime,
-    offset: Row,
+    offset: Callable[[], Row],
     needed: Bool[Array, ""] | bool = True,
 ) -> Bool[Array, " sites"]:
     """The sites below or above others that slide that descent, from where the sites are,
@@ -177,9 +181,9 @@ def swaying(
     mean signal, so that it may stay at its kink.
     """
     none = jnp.zeros_like(there.stacked)
-    doubtful = there.stacked & (there.room(none) < 0) & needed
+    doubtful = there.stacked & (there.room < 0) & needed
 
     def played() -> Bool[Array, " sites"]:
-        return play(t, offset, jnp.asarray(_LONG), doubtful).sways
+        return play(t, offset(), jnp.asarray(_LONG), doubtful).sways
 
     return jax.lax.cond(jnp.any(doubtful), played, lambda: none)

@@ -56,12 +56,14 @@ def in_range(
     rounding: Row,
 ) -> InRange:
     """The multipliers, of all that hold a regime as some do that hold rates given, under
-    which least of the Ψ by which sites may be let go is negative."""
+    which least of the Ψ by which sites may be let go is negative, where that has a weight.
+    """
+    counts = (weight > 0).reshape(4, -1)
 
     def closer(carry: _Ranging) -> _Ranging:
         nu, free = carry.next, carry.free
         signal, psi, change = letting_go.under(nu)
-        out = jnp.any(jnp.min(psi.reshape(4, -1), axis=0) < -rounding)
+        out = jnp.any(counts & (psi.reshape(4, -1) < -rounding[None, :]))
         # Those that were brought nearer once are brought as near as they come.
         far = (carry.rounds < _ROUNDS) & ((carry.rounds > 0) | out)
         free = jax.lax.cond(
@@ -171,6 +173,7 @@ def _into_range(
 ) -> Row:
     """The same with all columns."""
     along = weight[:, None] * (change @ free)
+    weighted = jnp.where(weight > 0, weight * psi, jnp.inf)
     damping = jnp.asarray(_DAMPED, psi.dtype) * jnp.max(weight) ** 2
     unit = jnp.eye(free.shape[1], dtype=psi.dtype)
 
@@ -178,7 +181,7 @@ def _into_range(
         return jax.scipy.linalg.cho_solve((factor, True), right)
 
     def missing(delta: Array) -> Float[Array, " directions"]:
-        return jnp.minimum(weight * psi + along @ delta, 0.0)
+        return jnp.minimum(weighted + along @ delta, 0.0)
 
     def size(delta: Array) -> Scalar:
         return jnp.sum(missing(delta) ** 2)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
-from ._normals import Row
+from ._normals import Row, holding
 from ._regime import KinkRegime
 from ._slots import BLOCK, OFF, ON, SLIDING
 from ._tangent import TangentNetwork
@@ -30,17 +30,40 @@ class Played(eqx.Module):
 
 
 def offset_of(t: TangentNetwork, there: KinkRegime, left_at: Row) -> Row:
-    """How far from its kink each site is in a regime, on its side of it: z in units of a
-    step of descent.
+    """How far from its kink each site is in a regime, z in units of a step of descent.
 
-    What slides is where the last play has left it, `left_at`, in units of the largest step
-    that it makes. What does not is there at least, or as far as it goes in some steps.
+    What moves is on its side, as far as it goes in some steps. What slides is where the
+    last play has left it, `left_at`, in units of the largest step that it makes; what else
+    is at rest as well, but on its side; and what moves away is there at least. For what is
+    at rest to be there θ has moved along the normals of that, and where normals depend on
+    each other all sites move together.
     """
     side, speed = jnp.where(there.state == ON, 1.0, -1.0), jnp.abs(there.rate)
-    beside = jnp.where(speed <= t.rounding, _BESIDE, 0.0)
-    part = jnp.where(side * left_at > 0, jnp.abs(left_at), beside)
-    apart = side * jnp.maximum(part * t.scale, _APPROACH * speed)
-    return jnp.where(there.state == SLIDING, left_at * t.scale, apart)
+    slides = there.state == SLIDING
+    rests = t.present & (slides | (speed <= there.rate_rounding))
+    left = t.scale * jnp.where(side * left_at > 0, jnp.abs(left_at), 0.0)
+    gone = jnp.where(side * there.rate > 0, left, 0.0)
+    moved = jnp.where(rests, 0.0, side * jnp.maximum(gone, _APPROACH * speed))
+    beside = side * jnp.where(left > 0, left, _BESIDE * t.scale)
+    at_rest = jnp.where(slides, left_at * t.scale, beside)
+    alone = parameters_alone(t, moved)
+    off = parameters_alone(t, jnp.where(rests, at_rest, moved)) - alone
+    x = alone + t.gram @ holding(t.gram, rests).damped(off)
+    return preactivations_of(t, x)
+
+
+def parameters_alone(t: TangentNetwork, offset: Row) -> Row:
+    """How far the parameters alone would take each site, x = p − W max(p, 0)."""
+    x = offset - t.passed @ jnp.maximum(offset, 0.0)
+    return jnp.where(t.has_normal, x, 0.0)
+
+
+def preactivations_of(t: TangentNetwork, x: Row) -> Row:
+    """How far it is with what others pass, p = x + W max(p, 0)."""
+    p = x
+    for _ in range(t.layers - 1):
+        p = x + t.passed @ jnp.maximum(p, 0.0)
+    return p
 
 
 def part_of_step(t: TangentNetwork, offset: Row) -> Row:
@@ -56,23 +79,35 @@ def play(
 ) -> Played:
     """Gradient descent of unit steps, from where the sites are; until none of those asked
     about sways, or all rounds have been played."""
-    few = t.first(BLOCK)
-    if few.present.size == t.present.size:
+    return _with_first(BLOCK, t, offset, rounds, asked)
+
+
+def _with_first(
+    places: int,
+    t: TangentNetwork,
+    offset: Row,
+    rounds: Int[Array, ""],
+    asked: Bool[Array, " sites"],
+) -> Played:
+    """The same with the first places alone, or with four times as many where others are
+    taken, and so on."""
+    few, rest = t.first(places), t.present.size - places
+    if rest <= 0:
         return _played(t, offset, rounds, asked)
 
-    beyond = jnp.any(t.present[BLOCK:])
-    rest = (0, t.present.size - BLOCK)
+    beyond = jnp.any(t.present[places:])
 
-    # Under vmap both are played, the one that is not needed for no round.
-    def with_all() -> Played:
-        return _played(t, offset, jnp.where(beyond, rounds, 0), asked)
+    # Under vmap all are played, those that are not needed for no round.
+    def with_more() -> Played:
+        more = jnp.where(beyond, rounds, 0)
+        return _with_first(4 * places, t, offset, more, asked)
 
     def with_few() -> Played:
         fewer = jnp.where(beyond, 0, rounds)
-        played = _played(few, offset[:BLOCK], fewer, asked[:BLOCK])
-        return jax.tree.map(lambda a: jnp.pad(a, rest), played)
+        played = _played(few, offset[:places], fewer, asked[:places])
+        return jax.tree.map(lambda a: jnp.pad(a, (0, rest)), played)
 
-    return jax.lax.cond(beyond, with_all, with_few)
+    return jax.lax.cond(beyond, with_more, with_few)
 
 
 def _played(
@@ -82,13 +117,6 @@ def _played(
     asked: Bool[Array, " sites"],
 ) -> Played:
     """The same with all places."""
-
-    # x is how far the parameters alone would take each site.
-    def offsets(x: Row) -> Row:
-        p = x
-        for _ in range(t.layers - 1):
-            p = x + t.passed @ jnp.maximum(p, 0.0)
-        return p
 
     def velocity(open_: Array) -> Row:
         mu = jnp.where(open_, t.signal, 0.0)
@@ -103,17 +131,17 @@ def _played(
     def step(carry: tuple) -> tuple:
         k, x, open_, last, before = carry
         x = x + velocity(open_)
-        now = offsets(x) > t.rounding
+        now = preactivations_of(t, x) > t.rounding
         changed = now != open_
         before = jnp.where(changed, last, before)
         return k + 1, x, now, jnp.where(changed, k, last), before
 
-    x = offset - t.passed @ jnp.maximum(offset, 0.0)
-    x = jnp.where(t.has_normal, x, 0.0)
+    x = parameters_alone(t, offset)
     begin = jnp.zeros_like(rounds)
     never = jnp.zeros(x.shape, rounds.dtype)
-    carry = (begin, x, offsets(x) > t.rounding, never, never - 1)
+    open_ = preactivations_of(t, x) > t.rounding
+    carry = (begin, x, open_, never, never - 1)
     k, x, open_, last, before = jax.lax.while_loop(going, step, carry)
     state = jnp.where(2 * before >= k, SLIDING, jnp.where(open_, ON, OFF))
     sways = asked & (k - last < _SETTLED)
-    return Played(jnp.where(t.present, state, OFF), offsets(x), sways)
+    return Played(jnp.where(t.present, state, OFF), preactivations_of(t, x), sways)

@@ -21,13 +21,15 @@ move on along a direction in which sliding sites get rates p changes Φ by
 which for a kink of its own says 0 ≤ ν ≤ c: its gate is in range, and its signal positive.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Int8
 
 from .._numerics import nonzero
-from ._in_range import in_range
+from ._in_range import InRange, in_range
 from ._letting_go import LettingGo, signals_under
 from ._normals import Row, Square, holding, parallel_angle
 from ._slots import OFF, ON, SLIDING
@@ -35,8 +37,8 @@ from ._tangent import TangentNetwork
 
 
 # Ψ of what is not below other sliding sites counts so much more in that, so that what is
-# below is let go first; what makes way for it does by less than this part of it.
-_FIRM, _MAKES_WAY = 30.0, 1e-2
+# below is let go first.
+_FIRM = 30.0
 # The square of a normal's length is rounding below this part of what it is a sum of, in
 # units of the precision.
 _NO_LENGTH = 1e3
@@ -51,7 +53,8 @@ class KinkRegime(eqx.Module):
     `opens` and `closes` are Ψ where a kink is let go to either side, with all sites that
     share it, at one of these; `parts_open` and `parts_closed` where a site is let go from
     others that share its kink, as one below pushes them apart; ∞ elsewhere. `below` says
-    which kinks are below others that slide, `stacked` which are below or above such.
+    which kinks are below others that slide, `stacked` which are below or above such;
+    `sways` which of these descent does not let go, though Ψ < 0.
     """
 
     state: Int8[Array, " sites"]
@@ -66,6 +69,7 @@ class KinkRegime(eqx.Module):
     shares: Square
     below: Bool[Array, " sites"]
     stacked: Bool[Array, " sites"]
+    sways: Bool[Array, " sites"]
     # Of the normals, with gates below as they are
     squared_length: Row
     # Rates, and Ψ, that are rounding at each site
@@ -78,22 +82,21 @@ class KinkRegime(eqx.Module):
         kinks = jnp.minimum(self.opens, self.closes)
         return jnp.minimum(kinks, jnp.minimum(self.parts_open, self.parts_closed))
 
-    def room(self, sways: Bool[Array, " sites"]) -> Row:
-        """How far each sliding site is from being let go; those that sway are not, nor are
-        others that only make way for these."""
-        swayed = jnp.max(jnp.where(sways, -self.least, 0.0))
-        makes_way = (swayed > 0) & (-self.least < _MAKES_WAY * swayed)
-        return jnp.where(sways | makes_way, jnp.inf, self.least + self.psi_rounding)
+    @property
+    def room(self) -> Row:
+        """How far each sliding site is from being let go; those that sway are not."""
+        return jnp.where(self.sways, jnp.inf, self.least + self.psi_rounding)
 
     def repels(self, site: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether a kink is left to both sides."""
         return (self.opens[site] < 0) & (self.closes[site] < 0)
 
-    def let_go(self, sways: Bool[Array, " sites"]) -> Int8[Array, " sites"]:
+    @property
+    def let_go(self) -> Int8[Array, " sites"]:
         """The state once what is out of range is let go, each to the side that descends: at
         the rates at which these go, none of the others moves. If both sides descend, to
         that on which its gate stood for longer: Ψ is (1 - λ) c if it opens, λ c if not."""
-        room = self.room(sways)
+        room = self.room
         kept = jnp.isinf(room) | jnp.all(room >= 0)
         opens = jnp.where(kept, 0.0, jnp.minimum(self.opens, 0.0))
         closes = jnp.where(kept, 0.0, jnp.minimum(self.closes, 0.0))
@@ -107,10 +110,14 @@ class KinkRegime(eqx.Module):
         return jnp.where(p > small, ON, jnp.where(p < -small, OFF, self.state))
 
 
-# Traced once for all that call it
-@eqx.filter_jit
-def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
-    """What follows from a state of the sites."""
+def regime(
+    t: TangentNetwork,
+    state: Int8[Array, " sites"],
+    swaying: Callable[[KinkRegime], Bool[Array, " sites"]] | None = None,
+) -> KinkRegime:
+    """What follows from a state of the sites; `swaying` tells which of those with Ψ < 0
+    descent does not let go: the multipliers are those under which least of the Ψ of others
+    is negative."""
     on = t.present & (state == ON)
     # What moves only with others at kinks below follows these; it rests, off, if they do.
     hangs = _vanishing(t, *_through(t, on))
@@ -148,25 +155,45 @@ def regime(t: TangentNetwork, state: Int8[Array, " sites"]) -> KinkRegime:
     below = letting_go.below
     weight = jnp.where(below, 1.0, _FIRM).astype(nu.dtype)
     weight = jnp.concatenate([weight, weight, *2 * [jnp.full_like(weight, _FIRM)]])
-    found = in_range(letting_go, held, given, nu, weight, psi_rounding)
-    opens, closes, parts_open, parts_closed = jnp.split(found.psi, 4)
-    return KinkRegime(
-        state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),
-        stays=along & on,
-        rate=given - gram @ found.nu,
-        nu=found.nu,
-        signal=found.signal,
-        opens=opens,
-        closes=closes,
-        parts_open=parts_open,
-        parts_closed=parts_closed,
-        shares=shares,
-        below=below,
-        stacked=letting_go.stacked,
-        squared_length=jnp.diagonal(gram),
-        rate_rounding=rounding,
-        psi_rounding=psi_rounding,
-    )
+
+    def under(found: InRange, sways: Bool[Array, " sites"]) -> KinkRegime:
+        opens, closes, parts_open, parts_closed = jnp.split(found.psi, 4)
+        return KinkRegime(
+            state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),
+            stays=along & on,
+            rate=given - gram @ found.nu,
+            nu=found.nu,
+            signal=found.signal,
+            opens=opens,
+            closes=closes,
+            parts_open=parts_open,
+            parts_closed=parts_closed,
+            shares=shares,
+            below=below,
+            stacked=letting_go.stacked,
+            sways=sways,
+            squared_length=jnp.diagonal(gram),
+            rate_rounding=rounding,
+            psi_rounding=psi_rounding,
+        )
+
+    def ranged(sways: Bool[Array, " sites"]) -> InRange:
+        counts = jnp.where(jnp.tile(sways, 4), 0.0, weight)
+        return in_range(letting_go, held, given, nu, counts, psi_rounding)
+
+    none = jnp.zeros_like(sliding)
+    if swaying is None:
+        return under(ranged(none), none)
+
+    def look(carry: tuple) -> tuple:
+        _, sways, _ = carry
+        found = ranged(sways)
+        more = sways | swaying(under(found, sways))
+        return found, more, jnp.any(more != sways)
+
+    start = InRange(nu, nu, jnp.zeros_like(weight)), none, jnp.asarray(True)
+    found, sways, _ = jax.lax.while_loop(lambda carry: carry[2], look, start)
+    return under(found, sways)
 
 
 def _vanishing(t: TangentNetwork, through: Square, gram: Square) -> Bool[Array, " sites"]:

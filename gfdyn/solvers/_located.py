@@ -216,11 +216,14 @@ def _first_leaving(
     def room_at(time: Scalar) -> tuple[Scalar, Leaving]:
         position = trial.smooth.at(time).position
         slots, states, t = _blown_up(trial, position, gates.sliding)
-        there = regime(t, slots.read(states))
-        sways = swaying(t, there, offset_of(t, there, slots.read(trial.left_at)))
-        room = there.room(sways)
+
+        def sways(there: KinkRegime) -> Bool[Array, " sites"]:
+            left_at = slots.read(trial.left_at)
+            return swaying(t, there, lambda: offset_of(t, there, left_at))
+
+        there = regime(t, slots.read(states), sways)
+        room, after = there.room, there.let_go
         first = jnp.argmin(room)
-        after = there.let_go(sways)
         # Where it swayed, Ψ is not 0 as it leaves.
         swayed = room[first] < -there.psi_rounding[first]
         opposite = jnp.where(after == ON, OFF, ON)
@@ -287,7 +290,7 @@ def _decided(
         let_go = leaving.happens & (left != state)
         away = jnp.where(let_go, jnp.where(left == ON, _ON_ITS_WAY, -_ON_ITS_WAY), 0.0)
         left_at = jnp.where(reached, 0.0, slots.read(trial.left_at))
-        offset = offset_of(t, before, left_at) + away * t.scale
+        offset = offset_of(t, before, left_at + away)
         return FirstProposal(proposal, offset, stacked)
 
     found = decide(t, slots.read(states), propose, needed)

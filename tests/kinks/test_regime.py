@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tangents import decided, followed, states, tangent
+from tangents import PLACES, decided, followed, states, tangent
 
 import gfdyn as gf
-from gfdyn.kinks import OFF, ON, SLIDING, offset_of
+from gfdyn.kinks import OFF, ON, SLIDING, offset_of, regime
 
 
 def decision(t, *proposal, playing=False):
@@ -296,6 +296,21 @@ def test_gates_of_a_sample_sway_together():
         on.append([first, second])
     share = np.mean(on[10_000:], axis=0)
     assert 0.1 < share[0] < 0.5 and np.abs(x).max() < 2, (share, x)
+
+
+def test_what_sways_has_no_say_in_which_multipliers_are_in_range():
+    """Three kinks in a plane: ν₀ + ν₂/√2 = 0.1 and ν₁ + ν₂/√2 = 0.5, of which ν₂ is free. The
+    third one's −0.5 − ν₂ and ν₂ are least at −0.25, where ν₀ = 0.28 is above c₀ = 0.2."""
+    x = np.array([[1.0, 0.0], [0.0, 1.0], [np.sqrt(0.5), np.sqrt(0.5)]])
+    t = tangent(x @ np.array([0.1, 0.5]), [0.2, 1.0, -0.5], x @ x.T)
+    sliding = states(SLIDING, SLIDING, SLIDING)
+    alone = followed(t, sliding)
+    assert alone.room[2] < -0.2 and alone.room[0] < -1e-3
+    third = jnp.arange(PLACES) == 2
+    there = jax.jit(lambda t, state: regime(t, state, lambda _: third))(t, sliding)
+    assert there.sways[2] and there.room[0] >= 0 and there.room[1] >= 0
+    held = x.T @ np.asarray(there.nu[:3])
+    np.testing.assert_allclose(held, [0.1, 0.5], atol=1e-8)
 
 
 # Networks with a kink that turns repelling, and whether that of its signal alone tells
