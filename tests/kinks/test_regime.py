@@ -299,8 +299,9 @@ def test_gates_of_a_sample_sway_together():
 
 
 def test_what_sways_has_no_say_in_which_multipliers_are_in_range():
-    """Three kinks in a plane: ν₀ + ν₂/√2 = 0.1 and ν₁ + ν₂/√2 = 0.5, of which ν₂ is free. The
-    third one's −0.5 − ν₂ and ν₂ are least at −0.25, where ν₀ = 0.28 is above c₀ = 0.2."""
+    """Three kinks in a plane: ν₀ + ν₂/√2 = 0.1 and ν₁ + ν₂/√2 = 0.5, of which ν₂ is free.
+    The third one's −0.5 − ν₂ and ν₂ are least at −0.25, where ν₀ = 0.28 is above c₀ = 0.2.
+    """
     x = np.array([[1.0, 0.0], [0.0, 1.0], [np.sqrt(0.5), np.sqrt(0.5)]])
     t = tangent(x @ np.array([0.1, 0.5]), [0.2, 1.0, -0.5], x @ x.T)
     sliding = states(SLIDING, SLIDING, SLIDING)
