@@ -4,7 +4,6 @@ from ._decision import (
     Decision as Decision,
     FirstProposal as FirstProposal,
     decide as decide,
-    swaying as swaying,
 )
 from ._masks import (
     any_of as any_of,

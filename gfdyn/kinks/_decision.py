@@ -18,6 +18,7 @@ It may settle in several ways: each play begins where the last one has left the 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -43,16 +44,19 @@ _LONG = 10_000
 
 class FirstProposal(eqx.Module):
     """The regime that is tried first, how far from its kink each site is as gradient
-    descent begins, and whether it is played at once."""
+    descent begins, whether it is played at once, and what else was seen in the regime
+    before."""
 
     state: Int8[Array, " sites"]
     offset: Row
     playing: Bool[Array, ""]
+    seen: Any = None
 
 
 class Decision(eqx.Module):
     """The state of each site next, whether it was verified, and other states that may be as
-    right, where gradient descent was not seen to settle; `NONE` elsewhere.
+    right, where gradient descent was not seen to settle; `NONE` elsewhere; and what was
+    seen in the regime before.
 
     `left_at` is how far from its kink a play left each site, in units of the largest step
     that it makes; 0 if none was needed.
@@ -62,15 +66,20 @@ class Decision(eqx.Module):
     verified: Bool[Array, ""]
     others: Int8[Array, " sites"]
     left_at: Row
+    seen: Any
 
 
 def decide(
     t: TangentNetwork,
     state: Int8[Array, " sites"],
     propose: Callable[[KinkRegime], FirstProposal],
-    needed: Bool[Array, ""] | bool = True,
+    deciding: Bool[Array, ""] | bool = True,
+    standing: Callable[[KinkRegime], Row] = lambda there: jnp.zeros_like(there.rate),
+    nothing: Any = None,
 ) -> Decision:
-    """The regime in which gradient descent settles, from what the one before proposes.
+    """The regime in which gradient descent settles, from what the one before proposes; or,
+    if not `deciding`, what is seen in that alone, in which the sites are `standing` where
+    these say. `nothing` is what is seen nowhere.
 
     What is wrong with a proposal makes the next one, if Φ is convex: then the regime that
     is right is the only one. If it is not, if no proposal is right soon, or if it asks for
@@ -83,8 +92,9 @@ def decide(
     sliding = jnp.where(t.present, SLIDING, OFF)
 
     def going(carry: tuple) -> Array:
-        *_, verified, attempt = carry
-        return ~verified & (attempt < (_PLAYS + 3) * period - 1)
+        *_, verified, number = carry
+        undecided = deciding & ~verified & (number < (_PLAYS + 3) * period - 1)
+        return (number < 0) | undecided
 
     def attempt(carry: tuple) -> tuple:
         before, first, state, offset, verified, number = carry
@@ -106,8 +116,13 @@ def decide(
             begins = jnp.where(turn == _PLAYS, first.state, sliding)
 
             def sways(there: KinkRegime) -> Bool[Array, " sites"]:
-                right = ~proposes & ~jnp.any(_wrong(there, just_played))
-                return swaying(t, there, lambda: offset, right)
+                right = ~jnp.any(_wrong(there, just_played))
+                asked = jnp.where(proposes, ~jnp.asarray(deciding), right)
+
+                def stands() -> Row:
+                    return jnp.where(proposes, standing(there), offset)
+
+                return _swaying(t, there, stands, asked)
 
             there = regime(t, jnp.where(afresh, begins, state), sways)
             now = there.state, propose(there)
@@ -127,16 +142,16 @@ def decide(
         after = jnp.where(proposes, begins, number + 1)
         return before, first, state, offset, verified, after
 
-    nothing = jnp.zeros_like(t.rate)
-    none = FirstProposal(state, nothing, jnp.asarray(False))
-    start = (state, none, state, nothing, ~jnp.asarray(needed), jnp.asarray(-1))
+    nowhere, no = jnp.zeros_like(t.rate), jnp.asarray(False)
+    none = FirstProposal(state, nowhere, no, nothing)
+    start = (state, none, state, nowhere, no, jnp.asarray(-1))
     found = jax.lax.while_loop(going, attempt, start)
     before, first, state, offset, verified, number = found
     # What was to change may slide, or not.
     unknown = (number > (_PLAYS + 1) * period) & (first.state != before)
     other = jnp.where(state == SLIDING, first.state, SLIDING)
     others = jnp.where(unknown, other, NONE)
-    return Decision(state, verified, others, part_of_step(t, offset))
+    return Decision(state, verified, others, part_of_step(t, offset), first.seen)
 
 
 def _wrong(there: KinkRegime, just_played: Bool[Array, ""]) -> Bool[Array, " sites"]:
@@ -168,20 +183,20 @@ def _next(
     return jnp.where(jnp.any(wrong), flipped, there.let_go)
 
 
-def swaying(
+def _swaying(
     t: TangentNetwork,
     there: KinkRegime,
     offset: Callable[[], Row],
-    needed: Bool[Array, ""] | bool = True,
+    asked: Bool[Array, ""],
 ) -> Bool[Array, " sites"]:
     """The sites below or above others that slide that descent, from where the sites are,
-    does not let go, though Ψ < 0; if that is needed.
+    does not let go, though Ψ < 0; none if not asked.
 
     Gates of a sample sway together: the signal that a site sees while it is on is not the
     mean signal, so that it may stay at its kink.
     """
     none = jnp.zeros_like(there.stacked)
-    doubtful = there.stacked & (there.room < 0) & needed
+    doubtful = there.stacked & (there.room < 0) & asked
 
     def played() -> Bool[Array, " sites"]:
         return play(t, offset(), jnp.asarray(_LONG), doubtful).sways

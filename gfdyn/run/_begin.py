@@ -18,6 +18,7 @@ from ._course import course_from, point_of
 from ._kink_log import open_log
 from ._results import RESULTS, choose
 from ._saving import AcceptedSteps, open_saves, write
+from ._small_programs import quick_for_small
 from ._task import Counters, Progress, Task
 
 
@@ -41,6 +42,10 @@ class SolveState(eqx.Module):
     choices: Count
 
 
+def _position_of(start: AbstractNet | SolveState) -> Any:
+    return start.state.position if isinstance(start, SolveState) else start
+
+
 def state_of(progress: Progress) -> SolveState:
     """What a solve goes on from."""
     return SolveState(
@@ -56,7 +61,7 @@ def state_of(progress: Progress) -> SolveState:
     )
 
 
-@eqx.filter_jit
+@quick_for_small(_position_of)
 def begin(task: Task, start: AbstractNet | SolveState, dt0: Scalar | None) -> Progress:
     """The state of the loop before its first step, of size `dt0` unless that is None.
 

@@ -33,6 +33,7 @@ from ._saving import (
     save_step,
     write,
 )
+from ._small_programs import quick_for_small
 from ._stops import check_stops, first_stop
 from ._task import Counters, Progress, Task
 from ._time import MAX_CHANGE, NODES, TimeRate, fit_time_rate
@@ -48,7 +49,7 @@ _MAX_INSTANT = 1000
 _LATE, _STANDSTILL = 100.0, 1e-2
 
 
-@eqx.filter_jit
+@quick_for_small(lambda progress: progress.state.position)
 def advance(task: Task, progress: Progress, until: Count) -> Progress:
     """Step on until the end, or until this many steps were attempted in all.
 

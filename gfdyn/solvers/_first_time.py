@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._numerics import nonzero
 from .._types import Scalar
@@ -41,13 +41,14 @@ def first_part(values: Float[Array, " times"], size: Scalar) -> Bracket:
 
 
 class _Search(eqx.Module):
-    """A bracket that becomes narrower, and what is known at its later end, and of where it
-    began."""
+    """A bracket that becomes narrower, what is known at its later end, and of where it
+    began, and whether the last look was taken."""
 
     bracket: Bracket
     looks: Int[Array, ""]
     known: Any
     at_first: Any
+    concluded: Bool[Array, ""]
 
 
 def first_time(
@@ -67,22 +68,58 @@ def first_time(
     By the ITP method (Oliveira & Takahashi 2020): the secant's root, moved a little to the
     middle, no further from it than bisection would be.
     """
+    return _searched(lambda time, *_: event(time), bracket, nothing, digits, None)
+
+
+def first_time_with_last_look(
+    event: Callable[[Scalar, Any, Bool[Array, ""]], tuple[Scalar, Any]],
+    bracket: Bracket,
+    nothing: Any,
+    surely: Bool[Array, ""],
+    digits: float = 1.0,
+) -> tuple[Scalar, Any, Any]:
+    """The same, with a last look at the time found, if something falls, or surely.
+
+    `event` is given what is known of the later end of the bracket, and whether it is looked
+    at for the last time: what is seen then is what is known in the end.
+    """
+    return _searched(event, bracket, nothing, digits, surely)
+
+
+def _searched(
+    event: Callable[[Scalar, Any, Bool[Array, ""]], tuple[Scalar, Any]],
+    bracket: Bracket,
+    nothing: Any,
+    digits: float,
+    surely: Bool[Array, ""] | None,
+) -> tuple[Scalar, Any, Any]:
+    """The same; without a last look if it is not said when there is one."""
     width = bracket.high - bracket.low
     halvings = int(digits * (jnp.finfo(width.dtype).nmant - _LOST_BITS))
     resolution = width * 2.0**-halvings
 
-    def going(s: _Search) -> Array:
+    def searching(s: _Search) -> Array:
         b = s.bracket
         far = (b.at_high < 0) & (b.high - b.low > resolution)
         return jnp.isnan(b.at_high) & (s.looks == 0) | far
 
+    def found_at(s: _Search) -> Scalar:
+        return jnp.maximum(s.bracket.high, resolution)
+
+    def going(s: _Search) -> Array:
+        if surely is None:
+            return searching(s)
+        return searching(s) | (~s.concluded & (surely | (s.bracket.at_high < 0)))
+
     def look(s: _Search) -> _Search:
         b = s.bracket
+        last = jnp.asarray(False) if surely is None else ~searching(s)
         later = jnp.isnan(b.at_high)
         first = ~later & jnp.isnan(b.at_low)
         inside = _itp(s, width, resolution, halvings)
         time = jnp.where(later, b.high, jnp.where(first, b.low, inside))
-        value, seen = event(time)
+        time = time if surely is None else jnp.where(last, found_at(s), time)
+        value, seen = event(time, s.known, last)
         # What is no number has fallen: where it was one last is the time.
         value = jnp.where(jnp.isnan(value), -jnp.inf, value)
         beyond = ~first & (value < 0)
@@ -95,15 +132,17 @@ def first_time(
             at_low=jnp.where(ends, b.at_low, known_value),
             at_high=jnp.where(ends, value, b.at_high),
         )
+        if surely is not None:
+            after = jax.tree.map(lambda now, old: jnp.where(last, old, now), after, b)
         known, at_first = (
             jax.tree.map(lambda now, old, new=new: jnp.where(new, now, old), seen, before)
-            for new, before in ((beyond, s.known), (first, s.at_first))
+            for new, before in ((beyond | last, s.known), (first & ~last, s.at_first))
         )
-        return _Search(after, s.looks + 1, known, at_first)
+        return _Search(after, s.looks + 1, known, at_first, last)
 
-    start = _Search(bracket, jnp.asarray(0), nothing, nothing)
+    start = _Search(bracket, jnp.asarray(0), nothing, nothing, jnp.asarray(False))
     found = jax.lax.while_loop(going, look, start)
-    return jnp.maximum(found.bracket.high, resolution), found.known, found.at_first
+    return found_at(found), found.known, found.at_first
 
 
 def _itp(s: _Search, width: Scalar, resolution: Scalar, halvings: int) -> Scalar:

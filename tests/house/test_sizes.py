@@ -11,7 +11,6 @@ LONG = {
     "solvers/_adaptive.py": "one solver",
     "solvers/_correction.py": "one iteration",
     "solvers/_exact_kinks.py": "one solver",
-    "solvers/_located.py": "one search for the end of a regime",
     "solvers/_trial_step.py": "one step",
 }
 MOST, MOST_IN_TESTS = 300, 400

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gfdyn as gf
-from gfdyn.solvers._located import Leaving
+from gfdyn.solvers._first_event import Leaving
 
 
 T1 = 5.0
@@ -141,9 +141,8 @@ def test_what_is_missed_by_letting_go_late(before, now, missed):
 
     def leaving(psi):
         nobody = jnp.zeros(1, jnp.int8)
-        return Leaving(
-            nobody, jnp.asarray(True), nobody, jnp.asarray(0), jnp.asarray([psi])
-        )
+        yes, first, room = jnp.asarray(True), jnp.asarray(0), jnp.asarray(-1.0)
+        return Leaving(nobody, yes, nobody, first, room, jnp.asarray([psi]))
 
     late = leaving(now).missed(leaving(before), jnp.asarray(3.0))
     np.testing.assert_allclose(late, missed)
