@@ -43,12 +43,10 @@ _LONG = 10_000
 
 
 class FirstProposal(eqx.Module):
-    """The regime that is tried first, how far from its kink each site is as gradient
-    descent begins, whether it is played at once, and what else was seen in the regime
-    before."""
+    """The regime that is tried first, whether gradient descent is played at once, and what
+    else was seen in the regime before."""
 
     state: Int8[Array, " sites"]
-    offset: Row
     playing: Bool[Array, ""]
     seen: Any = None
 
@@ -73,13 +71,13 @@ def decide(
     t: TangentNetwork,
     state: Int8[Array, " sites"],
     propose: Callable[[KinkRegime], FirstProposal],
+    standing: Callable[[KinkRegime], Row],
     deciding: Bool[Array, ""] | bool = True,
-    standing: Callable[[KinkRegime], Row] = lambda there: jnp.zeros_like(there.rate),
     nothing: Any = None,
 ) -> Decision:
-    """The regime in which gradient descent settles, from what the one before proposes; or,
-    if not `deciding`, what is seen in that alone, in which the sites are `standing` where
-    these say. `nothing` is what is seen nowhere.
+    """The regime in which gradient descent settles, from what the one before proposes, in
+    which sites are `standing` so far from their kinks as it begins; or, if not `deciding`,
+    what is seen in the one before alone. `nothing` is what is seen nowhere.
 
     What is wrong with a proposal makes the next one, if Φ is convex: then the regime that
     is right is the only one. If it is not, if no proposal is right soon, or if it asks for
@@ -133,7 +131,9 @@ def decide(
             better = _next(there, singly, just_played)
             after = jnp.where(proposes, proposal.state, better)
             right = ~proposes & jnp.all(after == there.state)
-            begun = jnp.where(proposes, proposal.offset, offset)
+            begun = jax.lax.cond(
+                proposes & deciding, lambda: standing(there), lambda: offset
+            )
             kept = jnp.where(right & (turn == 0), 0.0, begun)
             return was, proposal, after, kept, right
 
@@ -143,7 +143,7 @@ def decide(
         return before, first, state, offset, verified, after
 
     nowhere, no = jnp.zeros_like(t.rate), jnp.asarray(False)
-    none = FirstProposal(state, nowhere, no, nothing)
+    none = FirstProposal(state, no, nothing)
     start = (state, none, state, nowhere, no, jnp.asarray(-1))
     found = jax.lax.while_loop(going, attempt, start)
     before, first, state, offset, verified, number = found

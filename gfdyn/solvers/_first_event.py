@@ -1,6 +1,8 @@
 """The first event of a step, and the regime from there: sites that come to their kinks, or
 are let go."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -212,38 +214,25 @@ def _looked_at(
         state = before.state
         flipped = jnp.where(reached, jnp.where(state == ON, OFF, ON), state)
         proposal = jnp.where(known.happens, left, flipped)
-        let_go = known.happens & (left != state)
-        away = jnp.where(let_go, jnp.where(left == ON, _ON_ITS_WAY, -_ON_ITS_WAY), 0.0)
-        offset = jax.lax.cond(
-            last,
-            lambda: offset_of(t, before, left_at + away),
-            lambda: jnp.zeros_like(left_at),
-        )
         leaving = _leaving(trial, slots, states, t, before)
-        return FirstProposal(proposal, offset, stacked, leaving)
+        return FirstProposal(proposal, stacked, leaving)
 
-    none = _no_event(trial).leaving
-    found = decide(
-        t,
-        slots.read(states),
-        propose,
-        last,
-        lambda before: offset_of(t, before, left_at),
-        eqx.tree_at(lambda leaving: leaving.states, none, in_one_row(states)),
-    )
-    leaving = jax.tree.map(
-        lambda before, now: jnp.where(last, before, now), known, found.seen
-    )
+    def stands(before: KinkRegime) -> Float[Array, " slots"]:
+        let_go = last & known.happens & (left != before.state)
+        away = jnp.where(let_go, jnp.where(left == ON, _ON_ITS_WAY, -_ON_ITS_WAY), 0.0)
+        return offset_of(t, before, left_at + away)
+
+    found = decide(t, slots.read(states), propose, stands, last, known)
     return Event(
-        time,
-        crossed,
-        leaving,
-        state,
-        _gates_from(trial, slots, t, states, found),
-        found.verified,
-        slots.write(found.others, no_alternative(gates)),
-        slots.write(found.left_at, trial.left_at),
-        ~slots.overflow & ~crowded,
+        time=time,
+        crossed=crossed,
+        leaving=jax.tree.map(partial(jnp.where, last), known, found.seen),
+        state=state,
+        gates=_gates_from(trial, slots, t, states, found),
+        verified=found.verified,
+        others=slots.write(found.others, no_alternative(gates)),
+        left_at=slots.write(found.left_at, trial.left_at),
+        fits=~slots.overflow & ~crowded,
     )
 
 

@@ -9,7 +9,11 @@ from gfdyn.kinks import OFF, FirstProposal, TangentNetwork, decide, regime
 
 PLACES = 6
 # One program for all: three layers, so that what is stacked is looked at.
-decided = jax.jit(lambda t, *first: decide(t, first[0], lambda _: FirstProposal(*first)))
+decided = jax.jit(
+    lambda t, state, offset, playing: decide(
+        t, state, lambda _: FirstProposal(state, playing), lambda _: offset
+    )
+)
 followed = jax.jit(regime)
 
 
