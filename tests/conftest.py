@@ -50,14 +50,16 @@ def pytest_collection_finish():
     """What is imported is no garbage, and to look through it takes a sixth of the time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _fresh_caches():
-    """Programs of finished files are dropped: too many crash XLA's CPU compiler."""
+    """Programs of finished files are dropped: too many crash XLA's CPU compiler, and fill
+    the memory."""
     yield
     jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
