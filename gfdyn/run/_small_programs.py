@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-from jax.core import Tracer
 
+from .._tracing import is_concrete
 from ._task import Task
 
 
@@ -39,8 +39,7 @@ def quick_for_small(position_of: Callable[[Any], Any]) -> Callable[[Function], F
         @functools.wraps(function)
         def call(task: Task, standing: Any, *others: Any) -> Any:
             leaves = jax.tree.leaves((task, standing, others))
-            traced = any(isinstance(leaf, Tracer) for leaf in leaves)
-            small = not traced and _is_small(task, position_of(standing))
+            small = is_concrete(*leaves) and _is_small(task, position_of(standing))
             return (quick() if small else compiled)(task, standing, *others)
 
         return call  # pyright: ignore[reportReturnType]
