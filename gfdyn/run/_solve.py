@@ -59,7 +59,7 @@ def solve(
     max_steps: int = 100_000,
     throw: bool = True,
     progress: bool = False,
-    derivatives: Literal["reverse", "forward"] | None = None,
+    derivatives: Literal["reverse", "forward"] = "reverse",
 ) -> Trajectory:
     r"""Integrate $d\theta/dt = -\nabla R(\theta)$ from a net, in the flow's clock.
 
@@ -92,9 +92,7 @@ def solve(
         max_steps: most attempted steps.
         throw: raise if the solve fails, rather than return with its `result`.
         progress: show a progress bar, and return what there is on Ctrl-C.
-        derivatives: the mode of automatic differentiation through the solve. If None that
-            is reverse, where anything given is traced; else there is nothing to
-            differentiate, and the program is smaller.
+        derivatives: the mode of automatic differentiation through the solve.
 
     Returns:
         A `Trajectory`.
@@ -150,7 +148,7 @@ def make_task(
     stop: AbstractStop | Sequence[AbstractStop],
     t0: ArrayLike,
     max_steps: int,
-    derivatives: str | None,
+    derivatives: str,
 ) -> Task:
     """Check the arguments and put them together."""
     if not isinstance(flow, AbstractFlow):
@@ -186,11 +184,9 @@ def make_task(
             )
     stop = listed
     check_count("max_steps", max_steps, 1, "must be 1 or more.")
-    if derivatives not in ("reverse", "forward", None):
+    if derivatives not in ("reverse", "forward"):
         raise ValueError(f"derivatives={derivatives!r}; use 'reverse' or 'forward'.")
-    given = jax.tree.leaves((flow, net, solver, stop, t0, t1, ts))
-    reverse = derivatives == "reverse" or derivatives is None and not is_concrete(*given)
-    kind = "checkpointed" if reverse else "lax"
+    kind = "checkpointed" if derivatives == "reverse" else "lax"
     chosen = chosen.with_scan_kind(kind)
     dtype = net.weights[0].dtype
     # Tolerances and thresholds are arguments of the compiled solve, not part of it.

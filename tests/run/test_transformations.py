@@ -97,25 +97,6 @@ class TestTransformations:
             assert int(mine.stats["num_steps"]) == int(single.stats["num_steps"])
             assert distance(mine.final, single.final) <= 1e-12
 
-    def test_loops_are_differentiable_in_reverse_only_where_something_is_traced(self):
-        """Without a word, by whatever is given."""
-        problem, net = sliding()
-        flow, kinds = gf.GradientFlow(problem), []
-
-        def kind(flow, net, t1, **told):
-            words = {"derivatives": None} | told
-            task = make_task(flow, net, t1, None, 0, None, (), 0.0, 10, **words)
-            kinds.append(task.loop_kind)
-            return 0.0
-
-        kind(flow, net, 1.0)
-        kind(flow, net, 1.0, derivatives="reverse")
-        jax.grad(lambda t1: kind(flow, net, t1))(1.0)
-        eqx.filter_grad(lambda net: kind(flow, net, 1.0))(net)
-        eqx.filter_jit(lambda flow: kind(flow, net, 1.0))(flow)
-        eqx.filter_jit(lambda flow: kind(flow, net, 1.0, derivatives="forward"))(flow)
-        assert kinds == ["lax", *4 * ["checkpointed"], "lax"]
-
     def test_derivative_is_that_of_the_flow_map(self):
         """Against central differences, on a kink-free problem, in both modes."""
         problem, net = all_active(2, noise=0.3)
