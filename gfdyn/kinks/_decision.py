@@ -85,7 +85,7 @@ def decide(
     (`play`); if that leads to none that is right, it is played on. If no play does, those
     are tried that the first proposal leads to, and that with all sites sliding.
     """
-    period = _PROPOSALS + 1
+    deciding, period = jnp.asarray(deciding), _PROPOSALS + 1
     convex = ~jnp.any(t.present & (t.signal < 0)) & ~jnp.any(t.passed != 0)
     sliding = jnp.where(t.present, SLIDING, OFF)
 
@@ -115,7 +115,7 @@ def decide(
 
             def sways(there: KinkRegime) -> Bool[Array, " sites"]:
                 right = ~jnp.any(_wrong(there, just_played))
-                asked = jnp.where(proposes, ~jnp.asarray(deciding), right)
+                asked = jnp.where(proposes, ~deciding, right)
 
                 def stands() -> Row:
                     return jnp.where(proposes, standing(there), offset)

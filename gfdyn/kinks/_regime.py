@@ -110,10 +110,14 @@ class KinkRegime(eqx.Module):
         return jnp.where(p > small, ON, jnp.where(p < -small, OFF, self.state))
 
 
+def _none(there: KinkRegime) -> Bool[Array, " sites"]:
+    return jnp.zeros_like(there.below)
+
+
 def regime(
     t: TangentNetwork,
     state: Int8[Array, " sites"],
-    swaying: Callable[[KinkRegime], Bool[Array, " sites"]] | None = None,
+    swaying: Callable[[KinkRegime], Bool[Array, " sites"]] = _none,
 ) -> KinkRegime:
     """What follows from a state of the sites; `swaying` tells which of those with Ψ < 0
     descent does not let go: the multipliers are those under which least of the Ψ of others
@@ -181,17 +185,14 @@ def regime(
         counts = jnp.where(jnp.tile(sways, 4), 0.0, weight)
         return in_range(letting_go, held, given, nu, counts, psi_rounding)
 
-    none = jnp.zeros_like(sliding)
-    if swaying is None:
-        return under(ranged(none), none)
-
     def look(carry: tuple) -> tuple:
         _, sways, _ = carry
         found = ranged(sways)
         more = sways | swaying(under(found, sways))
         return found, more, jnp.any(more != sways)
 
-    start = InRange(nu, nu, jnp.zeros_like(weight)), none, jnp.asarray(True)
+    nothing = InRange(nu, nu, jnp.zeros_like(weight))
+    start = nothing, jnp.zeros_like(sliding), jnp.asarray(True)
     found, sways, _ = jax.lax.while_loop(lambda carry: carry[2], look, start)
     return under(found, sways)
 

@@ -42,7 +42,7 @@ def first_part(values: Float[Array, " times"], size: Scalar) -> Bracket:
 
 class _Search(eqx.Module):
     """A bracket that becomes narrower, what is known at its later end, and of where it
-    began, and whether the last look was taken."""
+    began, and whether there is no last look, or it was taken."""
 
     bracket: Bracket
     looks: Int[Array, ""]
@@ -68,7 +68,8 @@ def first_time(
     By the ITP method (Oliveira & Takahashi 2020): the secant's root, moved a little to the
     middle, no further from it than bisection would be.
     """
-    return _searched(lambda time, *_: event(time), bracket, nothing, digits, None)
+    never = jnp.asarray(False)
+    return _searched(lambda time, *_: event(time), bracket, nothing, digits, never, ~never)
 
 
 def first_time_with_last_look(
@@ -83,7 +84,7 @@ def first_time_with_last_look(
     `event` is given what is known of the later end of the bracket, and whether it is looked
     at for the last time: what is seen then is what is known in the end.
     """
-    return _searched(event, bracket, nothing, digits, surely)
+    return _searched(event, bracket, nothing, digits, surely, jnp.asarray(False))
 
 
 def _searched(
@@ -91,9 +92,10 @@ def _searched(
     bracket: Bracket,
     nothing: Any,
     digits: float,
-    surely: Bool[Array, ""] | None,
+    surely: Bool[Array, ""],
+    concluded: Bool[Array, ""],
 ) -> tuple[Scalar, Any, Any]:
-    """The same; without a last look if it is not said when there is one."""
+    """The same; without a last look if it is `concluded` before."""
     width = bracket.high - bracket.low
     halvings = int(digits * (jnp.finfo(width.dtype).nmant - _LOST_BITS))
     resolution = width * 2.0**-halvings
@@ -107,18 +109,16 @@ def _searched(
         return jnp.maximum(s.bracket.high, resolution)
 
     def going(s: _Search) -> Array:
-        if surely is None:
-            return searching(s)
         return searching(s) | (~s.concluded & (surely | (s.bracket.at_high < 0)))
 
     def look(s: _Search) -> _Search:
         b = s.bracket
-        last = jnp.asarray(False) if surely is None else ~searching(s)
+        last = ~searching(s)
         later = jnp.isnan(b.at_high)
         first = ~later & jnp.isnan(b.at_low)
         inside = _itp(s, width, resolution, halvings)
         time = jnp.where(later, b.high, jnp.where(first, b.low, inside))
-        time = time if surely is None else jnp.where(last, found_at(s), time)
+        time = jnp.where(last, found_at(s), time)
         value, seen = event(time, s.known, last)
         # What is no number has fallen: where it was one last is the time.
         value = jnp.where(jnp.isnan(value), -jnp.inf, value)
@@ -132,15 +132,14 @@ def _searched(
             at_low=jnp.where(ends, b.at_low, known_value),
             at_high=jnp.where(ends, value, b.at_high),
         )
-        if surely is not None:
-            after = jax.tree.map(lambda now, old: jnp.where(last, old, now), after, b)
+        after = jax.tree.map(lambda now, old: jnp.where(last, old, now), after, b)
         known, at_first = (
             jax.tree.map(lambda now, old, new=new: jnp.where(new, now, old), seen, before)
             for new, before in ((beyond | last, s.known), (first & ~last, s.at_first))
         )
-        return _Search(after, s.looks + 1, known, at_first, last)
+        return _Search(after, s.looks + 1, known, at_first, s.concluded | last)
 
-    start = _Search(bracket, jnp.asarray(0), nothing, nothing, jnp.asarray(False))
+    start = _Search(bracket, jnp.asarray(0), nothing, nothing, concluded)
     found = jax.lax.while_loop(going, look, start)
     return found_at(found), found.known, found.at_first
 
