@@ -157,6 +157,18 @@ def risk_gradient(loss, weights, slopes, x, y, reduction="mean"):
     return backprop(weights, slopes, x, cost_gradient(loss, outputs, y, reduction))
 
 
+def descended(x, y, weights, t1, steps):
+    """Plain gradient descent of two layers of ReLU and the squared loss, to `t1`."""
+    a, b = map(np.array, weights)
+    for _ in range(steps):
+        z = x @ a.T
+        h = np.maximum(z, 0)
+        r = (h @ b.T - y) / len(x)
+        down = (r @ b) * (z > 0)
+        a, b = a - t1 / steps * down.T @ x, b - t1 / steps * r.T @ h
+    return a, b
+
+
 def localized_risk(loss, weights, slopes, x, y, reduction="mean"):
     outputs = forward(weights, slopes, x)[0]
     return np.sum(cost_gradient(loss, 0 * outputs, y, reduction) * outputs)

@@ -31,7 +31,7 @@ from ..nets import AbstractNet, norm
 from ._adaptive import Adaptive
 from ._at_kinks import at_kinks
 from ._base import AbstractSolver, GateChanges, Step
-from ._kink_state import KinkState, after_attempt, is_small, num_sites
+from ._kink_state import KinkState, after_attempt, is_small, is_stacked, num_sites
 from ._located import to_first_event
 from ._runge_kutta import FixedGates
 from ._smooth_step import after_step, before_step, smooth_step
@@ -87,9 +87,9 @@ class ExactKinks(AbstractSolver):
             are verified to be where gradient descent goes on at a kink (see
             `gfdyn.kinks`), rather than to go by the sides of each kink alone, which some
             deep networks deceive. Points at which the flow is not unique are counted in
-            `certificate.choices`. By default a `GradientFlow` is; an `EscapeFlow` and a
-            `BranchFlow`, whose directions come to rest where many kinks are all but
-            parallel, are not.
+            `certificate.choices`. By default all flows are but an `EscapeFlow` of several
+            layers of kinks, whose directions come to rest where many kinks are all but
+            parallel.
         places: how many sites at kinks are then looked at together; 64 in networks of up to
             1024 gates, 128 in larger ones if None. Where more are at their kinks,
             `gf.solve` goes on with four times as many, which compiles again; under
@@ -308,7 +308,7 @@ class ExactKinks(AbstractSolver):
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
         accepted = verdict.accepted & outcome.accepted
         stiffness, next_size = after_step(
-            stiffness, radius, accepted, outcome.size, next_size
+            stiffness, radius, accepted, size, outcome.size, next_size
         )
         return Step(
             accepted=accepted,
@@ -336,7 +336,8 @@ class ExactKinks(AbstractSolver):
 
     def _verifies(self, flow: AbstractFlow, gates: GateState) -> bool:
         """Whether it goes on in verified regimes alone."""
-        wanted = not flow.comes_to_rest if self.verified is None else self.verified
+        decided = not (flow.comes_to_rest and is_stacked(gates))
+        wanted = decided if self.verified is None else self.verified
         return wanted and is_small(gates)
 
     def _jumps(

@@ -116,6 +116,11 @@ def num_sites(gates: GateState) -> int:
     return sum(on.size for on in gates.on)
 
 
+def is_stacked(gates: GateState) -> bool:
+    """Whether there are sites above others: of several layers."""
+    return len(gates.on) > 1
+
+
 def is_small(gates: GateState) -> bool:
     """Whether all sites at kinks of such a network can be looked at together."""
     return num_sites(gates) <= _SMALL_NETWORK

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from reference import descended, flatten
 
 import gfdyn as gf
 
@@ -29,23 +30,6 @@ def drawn(seed: int) -> tuple[gf.Problem, gf.nets.MLP]:
     return gf.Problem(data, gf.losses.squared), net
 
 
-def descended(problem: gf.Problem, net: Any, t1: float, steps: int) -> np.ndarray:
-    """Plain gradient descent of a two-layer network, in NumPy."""
-    x, y = np.asarray(problem.data.x), np.asarray(problem.data.y)
-    a, b = map(np.array, net.weights)
-    for _ in range(steps):
-        z = x @ a.T
-        h = np.maximum(z, 0)
-        r = (h @ b.T - y) / len(x)
-        down = (r @ b) * (z > 0)
-        a, b = a - t1 / steps * down.T @ x, b - t1 / steps * r.T @ h
-    return np.concatenate([a.ravel(), b.ravel()])
-
-
-def flat(net: Any) -> np.ndarray:
-    return np.concatenate([np.ravel(w) for w in net.weights])
-
-
 @pytest.mark.parametrize("seed", [0, 3, 7, 12])
 def test_it_ends_where_gradient_descent_does(seed):
     """Through crossings and slides: the error of descent is first order in its step."""
@@ -54,9 +38,10 @@ def test_it_ends_where_gradient_descent_does(seed):
         gf.flows.BranchFlow(problem), net, 4.0, solver=gf.solvers.ExactKinks(rtol=1e-8)
     )
     assert traj.stats["num_crossings"] > 0
-    found = flat(traj.final)
+    found = flatten(traj.final.weights)
+    data = np.asarray(problem.data.x), np.asarray(problem.data.y)
     coarse, fine = (
-        np.linalg.norm(descended(problem, net, 4.0, steps) - found)
+        np.linalg.norm(flatten(descended(*data, net.weights, 4.0, steps)) - found)
         for steps in (10_000, 80_000)
     )
     assert fine < 0.25 * coarse and fine < 3e-5 * np.linalg.norm(found)
