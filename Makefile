@@ -84,6 +84,7 @@ benchmark: .venv/installed-benchmark
 	$(BIN)/python benchmarks/sgd_step.py
 	$(BIN)/python benchmarks/sweeps.py
 	$(BIN)/python benchmarks/plateaus.py
+	$(BIN)/python benchmarks/chains.py
 	$(BIN)/python benchmarks/first_day.py
 
 format: .venv/installed-test

@@ -1,6 +1,7 @@
 """The tables of measurements, drawn from what benchmarks and experiments have written."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -195,6 +196,26 @@ def plateaus() -> str:
     return f"{_table(header, lines)}\n\n{machine(measured)}"
 
 
+def chains() -> str:
+    """Steps through chains of saddles, by the size of the start, and of teachers."""
+    measured = report("chains")
+    starts = [run["log_norm"] for run in measured["linear"][0]["runs"]]
+    sizes = [f"from {math.exp(starts[0]):.2g}", *(f"e^{log:.0f}" for log in starts[1:])]
+    header = ["network", *sizes, "growth"]
+    lines = []
+    for row in measured["linear"]:
+        steps = [str(run["steps"]) for run in row["runs"]]
+        name = f"linear, {row['depth']} layers, strengths {row['strengths']}"
+        lines.append([name, *steps, f"{row['growth']:.2f}"])
+    steps = [row["steps"] for row in measured["orthogonal"]]
+    growth = f"{steps[-1] / steps[0]:.2f}"
+    lines.append(["ReLU, orthogonal data", *map(str, steps), growth])
+    each = sorted(row["steps"] / row["saddles"] for row in measured["teachers"])
+    seeds = f"{len(each)} ReLU teachers of two neurons"
+    said = f"{seeds}, steps a saddle: {each[0]:.0f} to {each[-1]:.0f}"
+    return f"{_table(header, lines)}\n\n{said}.\n\n{machine(measured)}"
+
+
 def first_day() -> str:
     """Seconds of a first and a second process, and of the afternoon's sections."""
     measured = report("first_day")
@@ -241,6 +262,7 @@ TABLES: dict[str, Callable[[], str]] = {
         campaign,
         digits,
         plateaus,
+        chains,
         sgd_step,
         sweeps,
         first_day,

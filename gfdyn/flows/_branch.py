@@ -151,7 +151,8 @@ class BranchFlow(AbstractPolarFlow):
     ) -> Scalar:
         """How long the ρ_b may be held for an error of at most `tolerance` · ‖ρ_b‖.
 
-        Along a plateau they have converged and only the r_b move, for long.
+        Along a plateau they have converged and only the r_b move, for long. Branches that
+        rest do not deviate.
         """
         rho, unravel = jax.flatten_util.ravel_pytree(position.direction)
         moves: Branches = velocity.position
@@ -161,7 +162,7 @@ class BranchFlow(AbstractPolarFlow):
             along = branch_dot(position.direction, v)
             along /= branch_dot(position.direction, position.direction)
             outward = scale_branches(along, position.direction)
-            return axpy(-jnp.ones_like(tolerance), outward, v)
+            return self._free(axpy(-jnp.ones_like(tolerance), outward, v))
 
         def change(displacement: Array) -> Array:
             moved = axpy(
@@ -177,6 +178,13 @@ class BranchFlow(AbstractPolarFlow):
         rate = jnp.max(jnp.abs(moves.log_radii))
         allowed = tolerance * math.sqrt(degree_of(position.direction))
         return holding_time(here, change, rate, allowed)
+
+    def _free(self, net: AbstractNet) -> AbstractNet:
+        """0 for the branches that rest."""
+        if self.resting is None:
+            return net
+        moving = jnp.where(self.resting, 0.0, 1.0).astype(self.problem.data.x.dtype)
+        return scale_branches(moving, net)
 
     def held(self, velocity: State) -> State:
         """The velocity with all ρ_b held: only the log r_b move."""

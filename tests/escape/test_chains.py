@@ -20,12 +20,12 @@ RISKS = [0.5 * np.sum(STRENGTHS[k:] ** 2) for k in range(4)]
 LARGEST, SMALLEST = math.log(1e-2), -200.0
 
 
-def white() -> gf.Problem:
+def white(strengths: np.ndarray = STRENGTHS) -> gf.Problem:
     """Inputs with XᵀX/N = I, of a linear teacher of these strengths."""
     rng = np.random.default_rng(0)
     x = math.sqrt(12) * np.linalg.qr(rng.normal(size=(12, 4)))[0]
     u, v = (np.linalg.qr(rng.normal(size=(n, n)))[0] for n in (3, 4))
-    y = x @ v[:3].T @ np.diag(STRENGTHS) @ u.T
+    y = x @ v[:3].T @ np.diag(strengths) @ u.T
     return gf.Problem(gf.Dataset(jnp.asarray(x), jnp.asarray(y)), gf.losses.squared)
 
 
@@ -95,8 +95,21 @@ class TestClosedForms:
         np.testing.assert_allclose(speeds[:-1], STRENGTHS, rtol=1e-6)
 
     def test_steps(self, chains):
-        """A wait more than three times as long takes hardly more."""
-        assert chains[SMALLEST].num_steps < 1.1 * chains[-60.0].num_steps
+        """Waits more than three times as long take at most ten more each."""
+        assert chains[SMALLEST].num_steps < chains[-60.0].num_steps + 3 * 10
+
+
+@pytest.mark.parametrize("depth", [3, 4])
+def test_steps_of_waits_of_any_length(depth):
+    """Where each direction is learned before the next one moves, even from 1e-2, what rests
+    does not bound the steps of what waits."""
+    problem = white(np.array([16.0, 2.0, 0.25]))
+    long, short = (
+        gf.escape.chain(problem, gf.escape.spectral(problem, depth, math.exp(log_norm)))
+        for log_norm in (SMALLEST, LARGEST)
+    )
+    assert len(long.passages) == len(short.passages) == 3
+    assert long.num_steps <= 1.35 * short.num_steps
 
 
 def test_parts_that_touch():

@@ -55,6 +55,20 @@ def test_plateaus(tmp_path):
 
 
 @pytest.mark.slow
+def test_chains(tmp_path):
+    report = smoke("chains", tmp_path)
+    linear, orthogonal, teachers = (
+        report[name] for name in ("linear", "orthogonal", "teachers")
+    )
+    assert [row["depth"] for row in linear] == [2]
+    assert linear[0]["runs"][-1]["saddles"] == 3
+    assert linear[0]["runs"][-1]["error_log_time"] < 1e-6
+    assert all(row["finished"] for row in orthogonal)
+    away = teachers[0]["away"]
+    assert away[0] / away[1] == pytest.approx(2.0, rel=0.2)
+
+
+@pytest.mark.slow
 def test_campaign(tmp_path):
     for row in smoke("campaign", tmp_path)["rows"]:
         for way in ("sides", "verified"):

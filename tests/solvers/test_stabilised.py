@@ -161,9 +161,7 @@ class TestChanges:
         size, went = jnp.asarray(3.0), jnp.asarray(0.01)
         stiffness = not_stiff(jnp.ones(2), jnp.ones(()))
         for _ in range(20):
-            stiffness, _ = after_step(
-                stiffness, jnp.ones(()), self.taken, size, went, size
-            )
+            stiffness, _ = after_step(stiffness, jnp.ones(()), self.taken, size, went, size)
         assert stiffness.stiff
         # Nor does Chebyshev's pay less for it: the next one is shorter, for its cost.
         stiffness = dataclasses.replace(stiffness, radius_found=jnp.ones(()))
