@@ -95,7 +95,7 @@ def linear(name: str, depth: int, settings: Settings) -> dict[str, Any]:
         log_gain = log_norm - 0.5 * math.log(3 * depth)
         branches = np.concatenate([passage.branches for passage in chain.passages])
         times = np.concatenate([passage.log_times for passage in chain.passages])
-        exact = [log_half_time(strengths[b], depth, log_gain) for b in branches]
+        exact = [log_half_time(float(strengths[b]), depth, log_gain) for b in branches]
         risks = [0.5 * sum(strengths[~s.learned] ** 2) for s in chain.saddles]
         found = [saddle.risk for saddle in chain.saddles]
         runs.append(

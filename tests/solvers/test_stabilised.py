@@ -159,7 +159,7 @@ class TestChanges:
 
     def test_a_step_that_an_event_cuts_tells_what_a_whole_one_does(self):
         size, went = jnp.asarray(3.0), jnp.asarray(0.01)
-        stiffness = not_stiff(jnp.ones(2), jnp.ones(()))
+        stiffness: Any = not_stiff(jnp.ones(2), jnp.ones(()))
         for _ in range(20):
             stiffness, _ = after_step(stiffness, jnp.ones(()), self.taken, size, went, size)
         assert stiffness.stiff
