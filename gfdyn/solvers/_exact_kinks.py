@@ -308,7 +308,7 @@ class ExactKinks(AbstractSolver):
         next_size = jnp.where(coasting, jnp.minimum(next_size, longest), next_size)
         accepted = verdict.accepted & outcome.accepted
         stiffness, next_size = after_step(
-            stiffness, radius, accepted, size, outcome.size, next_size
+            stiffness, radius, accepted, outcome.size, next_size
         )
         return Step(
             accepted=accepted,

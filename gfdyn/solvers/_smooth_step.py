@@ -76,27 +76,26 @@ def after_step(
     stiffness: Stiffness | None,
     seen: Scalar,
     accepted: Bool[Array, ""],
-    size: Scalar,
     went: Scalar,
     next_size: Scalar,
 ) -> tuple[Stiffness | None, Scalar]:
-    """Which method takes the next step, and the size of that, after a step of this size
-    that saw this spectral radius, of which it went so far.
+    """Which method takes the next step, and the size of that, after a step of which it went
+    so far, and saw this spectral radius.
 
     A Chebyshev step grows in cost with its length, of which an event may leave a part: it
     is at most four times as long as the last one went.
     """
     if stiffness is None:
         return None, next_size
-    after = jax.lax.cond(
-        stiffness.stiff,
-        lambda: stiffness.after_chebyshev(accepted, next_size),
-        lambda: stiffness.after_tsit5(seen, accepted, size),
-    )
     went = jnp.where(accepted, went, 0.0)
     farthest = jnp.maximum(_MOST_GROWTH * went, stiffness.shortest)
     limited = stiffness.stiff & accepted
     next_size = jnp.where(limited, jnp.minimum(next_size, farthest), next_size)
+    after = jax.lax.cond(
+        stiffness.stiff,
+        lambda: stiffness.after_chebyshev(accepted, next_size),
+        lambda: stiffness.after_tsit5(seen, accepted, went),
+    )
     return after, next_size
 
 

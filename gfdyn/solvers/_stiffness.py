@@ -21,7 +21,7 @@ from ._chebyshev import longest_stable, stages_for
 # accuracy. A Chebyshev step costs as much for each unit of time where size · radius is 1.6.
 _NEAR_LIMIT, _WORTHWHILE = 2.0, 1.6
 # So many steps in a row are to be limited by stability before the method changes; twice as
-# many each time that it has changed in vain, so that vain trials cost little in all.
+# many each time that it has changed back, so that vain trials cost little in all.
 _IN_A_ROW = 20
 # The spectral radius is estimated anew after so many steps, to a part of itself, in so many
 # iterations at most; from below, so that it is given a margin.
@@ -115,11 +115,10 @@ class Stiffness(eqx.Module):
         return found, count
 
     def after_tsit5(
-        self, seen: Scalar, accepted: Bool[Array, ""], size: Scalar
+        self, seen: Scalar, accepted: Bool[Array, ""], went: Scalar
     ) -> "Stiffness":
-        """After a step of Tsit5 of this size, which saw this spectral radius; an event may
-        have left a part of it."""
-        near = accepted & (size * seen > _NEAR_LIMIT)
+        """After a step of Tsit5 that went so far, and saw this spectral radius."""
+        near = accepted & (went * seen > _NEAR_LIMIT)
         limited = jnp.where(near, self.limited + 1, jnp.where(accepted, 0, self.limited))
         # The spectral radius is estimated anew when the method has changed.
         age = jnp.full_like(self.age, _ESTIMATE_EVERY)
@@ -128,16 +127,12 @@ class Stiffness(eqx.Module):
     def after_chebyshev(self, accepted: Bool[Array, ""], next_size: Scalar) -> "Stiffness":
         """After a step of Chebyshev, of which the next one would have this size."""
         pays = ~accepted | (constant(next_size) > self.shortest)
-        limited = jnp.where(accepted, self.limited + 1, self.limited)
-        # It is in vain to change for fewer steps than were waited for.
-        vain = limited < 2 * self.patience
-        patience = jnp.where(vain, 2 * self.patience, _IN_A_ROW)
         return eqx.tree_at(
             lambda s: (s.limited, s.patience, s.age),
             self,
             (
-                jnp.where(pays, limited, 0),
-                jnp.where(pays, self.patience, patience),
+                jnp.where(pays, self.limited, 0),
+                jnp.where(pays, self.patience, 2 * self.patience),
                 # What was not accepted may be so for a radius that has grown.
                 jnp.where(accepted, self.age + 1, _ESTIMATE_EVERY),
             ),

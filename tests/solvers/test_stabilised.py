@@ -22,8 +22,6 @@ from gfdyn.solvers._chebyshev import (
     stages_for,
 )
 from gfdyn.solvers._dense_output import of_ends, of_tsit5
-from gfdyn.solvers._smooth_step import after_step
-from gfdyn.solvers._stiffness import not_stiff
 
 
 def modes(sigmas, depth=2, scale=1e-3):
@@ -122,53 +120,6 @@ class TestMethod:
         assert stages_for(longest, radius) == 200
         assert stages_for(0.25 * longest, radius) in (100, 101)
         assert stages_for(jnp.asarray(1e-9), radius) == 2
-
-
-class TestChanges:
-    """Which method takes the next step, from one step to the next, at spectral radius 1."""
-
-    far, short, taken = jnp.asarray(100.0), jnp.asarray(0.1), jnp.asarray(True)
-
-    def waited(self, stiffness):
-        """After steps at the limit of stability, until Chebyshev's turn; and how many."""
-        for count in range(200):
-            if stiffness.stiff:
-                return count, stiffness
-            stiffness = stiffness.after_tsit5(jnp.ones(()), self.taken, jnp.asarray(3.0))
-        raise AssertionError
-
-    def went_back(self, stiffness, steps):
-        """After so many steps by Chebyshev that pay, and one after which it does not."""
-        for _ in range(steps):
-            stiffness = stiffness.after_chebyshev(self.taken, self.far)
-            assert stiffness.stiff
-        stiffness = stiffness.after_chebyshev(self.taken, self.short)
-        assert not stiffness.stiff
-        return stiffness
-
-    def test_it_waits_for_longer_after_changes_in_vain_alone(self):
-        start = not_stiff(jnp.ones(2), jnp.ones(()))
-        start = dataclasses.replace(start, radius_found=jnp.ones(()))
-        waits, stiffness = [], start
-        for paying in (0, 5, 200, 0, 100):
-            count, stiffness = self.waited(stiffness)
-            waits.append(count)
-            stiffness = self.went_back(stiffness, paying)
-        assert waits == [20, 40, 80, 20, 40]
-        assert self.waited(stiffness)[0] == 20
-
-    def test_a_step_that_an_event_cuts_tells_what_a_whole_one_does(self):
-        size, went = jnp.asarray(3.0), jnp.asarray(0.01)
-        stiffness: Any = not_stiff(jnp.ones(2), jnp.ones(()))
-        for _ in range(20):
-            stiffness, _ = after_step(stiffness, jnp.ones(()), self.taken, size, went, size)
-        assert stiffness.stiff
-        # Nor does Chebyshev's pay less for it: the next one is shorter, for its cost.
-        stiffness = dataclasses.replace(stiffness, radius_found=jnp.ones(()))
-        stiffness, next_size = after_step(
-            stiffness, jnp.zeros(()), self.taken, size, went, self.far
-        )
-        assert stiffness.stiff and next_size < self.far
 
 
 class TestPlateaus:
