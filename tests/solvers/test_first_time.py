@@ -5,7 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gfdyn.solvers._first_time import Bracket, first_part, first_time
+from gfdyn.solvers._first_time import (
+    Bracket,
+    first_part,
+    first_time,
+    first_time_with_last_look,
+)
 
 
 PARTS = 4
@@ -111,3 +116,24 @@ def test_what_is_no_number_has_fallen():
     time, known, at_start = first_time(event, whole, jnp.asarray(-1.0))
     assert 0.3 <= time == known < 0.3 + 1e-13
     assert at_start == 0.0
+
+
+@pytest.mark.parametrize("surely", [False, True])
+@pytest.mark.parametrize("root", [0.4, 2.0], ids=["falls", "does not"])
+def test_the_last_look_is_at_the_time_found(root, surely):
+    """It is taken if something falls, or surely, once, and tells what is known."""
+
+    def event(time, known, last):
+        # Whether it is the last look, when, and of how many
+        return root - time, (last, time, jnp.where(last, known[2] + 1, known[2]))
+
+    nothing = jnp.asarray(False), jnp.asarray(-1.0), jnp.asarray(0)
+    part = bracket(lambda t: root - t, jnp.asarray(1.0))
+    asked = jnp.asarray(surely)
+    time, known, _ = first_time_with_last_look(event, part, nothing, asked)
+    falls = root < 1
+    np.testing.assert_allclose(time, root if falls else 1.0, rtol=1e-13)
+    assert time >= root or not falls
+    assert [float(k) for k in known] == (
+        [1.0, float(time), 1.0] if falls or surely else [0.0, -1.0, 0.0]
+    )
