@@ -16,7 +16,6 @@
 writes `chains.json`, with the machine and the versions.
 """
 
-import itertools
 import math
 import time
 from dataclasses import dataclass
@@ -28,9 +27,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import tyro
+from _closed_forms import log_half_time
 from _descents import descents, flat
 from _report import write_report
-from scipy.integrate import quad
 
 import gfdyn as gf
 
@@ -66,20 +65,6 @@ class Settings:
     steps: tuple[float, ...] = (2e-3, 1e-3, 5e-4)
     out: Path = Path(__file__).parent
     smoke: bool = False
-
-
-def log_half_time(strength: float, depth: int, log_gain: float) -> float:
-    """log of the time in which a product p comes to half of its strength σ, from
-    p = gain^L: dp/dt = L p^(2−2/L) (σ − p), by quadrature over log p."""
-    start, end = depth * log_gain, math.log(0.5 * strength)
-    power = 2 / depth - 1
-
-    def rate(log_p: float) -> float:
-        return math.exp(power * (log_p - start)) / (depth * (strength - math.exp(log_p)))
-
-    knots = [start, *(start + w for w in (1, 5, 20, 60) if start + w < end), end]
-    parts = [quad(rate, a, b, epsrel=1e-12)[0] for a, b in itertools.pairwise(knots)]
-    return math.log(sum(parts)) + power * start
 
 
 def linear(name: str, depth: int, settings: Settings) -> dict[str, Any]:

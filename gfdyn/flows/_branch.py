@@ -134,7 +134,7 @@ class BranchFlow(AbstractPolarFlow):
         del outputs
         rho, degree = position.direction, degree_of(position.direction)
         log_clock = self.log_time_rate(position)
-        free = 1.0 if self.resting is None else jnp.where(self.resting, 0.0, 1.0)
+        free = self._moving(position.log_radii)
         pace = free * jnp.exp((degree - 2) * position.log_radii + log_clock)
         radial = branch_dot(rho, gradient)
         inward = scale_branches(-radial / branch_dot(rho, rho), rho)
@@ -162,7 +162,8 @@ class BranchFlow(AbstractPolarFlow):
             along = branch_dot(position.direction, v)
             along /= branch_dot(position.direction, position.direction)
             outward = scale_branches(along, position.direction)
-            return self._free(axpy(-jnp.ones_like(tolerance), outward, v))
+            turning = axpy(-jnp.ones_like(tolerance), outward, v)
+            return scale_branches(self._moving(position.log_radii), turning)
 
         def change(displacement: Array) -> Array:
             moved = axpy(
@@ -179,12 +180,10 @@ class BranchFlow(AbstractPolarFlow):
         allowed = tolerance * math.sqrt(degree_of(position.direction))
         return holding_time(here, change, rate, allowed)
 
-    def _free(self, net: AbstractNet) -> AbstractNet:
-        """0 for the branches that rest."""
-        if self.resting is None:
-            return net
-        moving = jnp.where(self.resting, 0.0, 1.0).astype(self.problem.data.x.dtype)
-        return scale_branches(moving, net)
+    def _moving(self, like: Branch) -> Branch:
+        """1 for the branches that move, 0 for those that rest."""
+        ones = jnp.ones_like(like)
+        return ones if self.resting is None else jnp.where(self.resting, 0.0, ones)
 
     def held(self, velocity: State) -> State:
         """The velocity with all ρ_b held: only the log r_b move."""

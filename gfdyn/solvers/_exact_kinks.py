@@ -336,8 +336,8 @@ class ExactKinks(AbstractSolver):
 
     def _verifies(self, flow: AbstractFlow, gates: GateState) -> bool:
         """Whether it goes on in verified regimes alone."""
-        decided = not (flow.comes_to_rest and is_stacked(gates))
-        wanted = decided if self.verified is None else self.verified
+        by_default = not (flow.comes_to_rest and is_stacked(gates))
+        wanted = by_default if self.verified is None else self.verified
         return wanted and is_small(gates)
 
     def _jumps(

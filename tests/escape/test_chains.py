@@ -1,7 +1,9 @@
 """Whole chains of saddles, against closed forms and SciPy."""
 
-import itertools
 import math
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,7 +11,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from scipy.integrate import quad, solve_ivp
+from scipy.integrate import solve_ivp
 
 import gfdyn as gf
 
@@ -37,18 +39,11 @@ def coloured() -> gf.Problem:
     return gf.Problem(gf.Dataset(jnp.asarray(x), jnp.asarray(y)), gf.losses.squared)
 
 
-def log_half_time(strength: float, depth: int, log_gain: float) -> float:
-    """log of the time at which a product p has grown from its start to half of the
-    strength, dp/dt = L p^(2−2/L) (strength − p), by quadrature over log p."""
-    start, end = depth * log_gain, math.log(0.5 * strength)
-    power = 2 / depth - 1
-
-    def rate(log_p: float) -> float:
-        return math.exp(power * (log_p - start)) / (depth * (strength - math.exp(log_p)))
-
-    knots = [start, *(start + w for w in (1, 5, 20, 60) if start + w < end), end]
-    parts = [quad(rate, a, b, epsrel=1e-12)[0] for a, b in itertools.pairwise(knots)]
-    return math.log(sum(parts)) + power * start
+@pytest.fixture
+def log_half_time(monkeypatch) -> Callable[[float, int, float], float]:
+    """That which the benchmark of chains is measured against."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    return import_module("_closed_forms").log_half_time
 
 
 @pytest.fixture(scope="module", params=[2, 3, 4])
@@ -69,7 +64,7 @@ def chains(depth) -> dict[float, gf.escape.Chain]:
 
 
 class TestClosedForms:
-    def test_escape_times(self, chains, depth):
+    def test_escape_times(self, chains, depth, log_half_time):
         for log_norm, chain in chains.items():
             assert chain.complete
             log_gain = log_norm - 0.5 * math.log(3 * depth)
