@@ -167,13 +167,16 @@ def _next(
 ) -> Int8[Array, " sites"]:
     """The state with what is wrong with it changed, the worst of it alone if `singly`.
 
-    A site whose rate leads to its other side goes there if it would go on there, and slides
-    if it would come back, as does an open one that stays. Once no rate is wrong, sliding
-    ones with Ψ < 0 are let go.
+    A site whose rate leads to its other side goes there if it would go on there, as far as
+    those that slide let it, and slides if it would come back, as does an open one that
+    stays. Once no rate is wrong, sliding ones with Ψ < 0 are let go.
     """
     on, rate = there.state == ON, there.rate
     stays, wrong = there.stays & ~just_played, _wrong(there, just_played)
-    own_flip = there.squared_length * there.signal
+    free = jax.lax.cond(
+        jnp.any(wrong), lambda: there.held.free(wrong), lambda: jnp.zeros_like(rate)
+    )
+    own_flip = free * there.signal
     beyond = jnp.where(on, rate + own_flip, rate - own_flip)
     leads_on = ~stays & jnp.where(on, beyond < 0, beyond > 0)
     other = jnp.where(leads_on, jnp.where(on, OFF, ON), SLIDING)

@@ -57,8 +57,12 @@ class LettingGo(eqx.Module):
 
     @property
     def stacked(self) -> Bool[Array, " sites"]:
-        """The sites of kinks that are below or above others that slide."""
-        return self._of_kinks(jnp.any(self._above | self._above.T, axis=0))
+        """The sites of kinks that are below or above others that slide, or below such as
+        hang on several of them."""
+        above = self._above
+        carried = self.hangs[:, None] & self.together[None, :] & (self.rising != 0)
+        by_several = jnp.sum(carried, axis=1, keepdims=True) > 1
+        return self._of_kinks(jnp.any(above | above.T | carried & by_several, axis=0))
 
     @property
     def _above(self) -> Bool[Array, "sites sites"]:

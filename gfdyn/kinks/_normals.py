@@ -122,11 +122,15 @@ class Held(eqx.Module):
     def spans(self, asked: Bool[Array, " slots"]) -> Bool[Array, " slots"]:
         """The sites asked about whose normals lie in the span of those of the sites held,
         up to the angle at which normals count as parallel."""
+        own = jnp.diagonal(self.gram)
+        return asked & (self.free(asked) <= parallel_angle(own.dtype) ** 2 * own)
+
+    def free(self, asked: Bool[Array, " slots"]) -> Row:
+        """The length² of what the sites held leave of the normals of those asked about."""
         wanted = jnp.where(asked[None, :], self.gram, 0.0)
         parts = self.multipliers(wanted)
-        own = jnp.diagonal(self.gram)
-        rest = own - jnp.sum(jnp.where(self.held[:, None], wanted * parts, 0.0), axis=0)
-        return asked & (rest <= parallel_angle(own.dtype) ** 2 * own)
+        taken = jnp.sum(jnp.where(self.held[:, None], wanted * parts, 0.0), axis=0)
+        return jnp.diagonal(self.gram) - taken
 
 
 def holding(

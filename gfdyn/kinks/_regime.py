@@ -31,7 +31,7 @@ from jaxtyping import Array, Bool, Int, Int8
 from .._numerics import nonzero
 from ._in_range import InRange, in_range
 from ._letting_go import LettingGo, signals_under
-from ._normals import Row, Square, holding, parallel_angle
+from ._normals import Held, Row, Square, holding, parallel_angle
 from ._slots import OFF, ON, SLIDING
 from ._tangent import TangentNetwork
 
@@ -42,8 +42,6 @@ _FIRM = 30.0
 # The square of a normal's length is rounding below this part of what it is a sum of, in
 # units of the precision.
 _NO_LENGTH = 1e3
-# Rates that are no part of the way on which sites are let go, relative to the largest.
-_SLOW = 1e-3
 
 
 class KinkRegime(eqx.Module):
@@ -70,8 +68,8 @@ class KinkRegime(eqx.Module):
     below: Bool[Array, " sites"]
     stacked: Bool[Array, " sites"]
     sways: Bool[Array, " sites"]
-    # Of the normals, with gates below as they are
-    squared_length: Row
+    # The sliding ones, among normals with gates below as they are
+    held: Held
     # Rates, and Ψ, that are rounding at each site
     rate_rounding: Row
     psi_rounding: Row
@@ -106,7 +104,9 @@ class KinkRegime(eqx.Module):
         away = jnp.where(self.below, away, _FIRM**2 * away)
         apart = jnp.minimum(self.parts_closed, 0.0) - jnp.minimum(self.parts_open, 0.0)
         p = self.shares.T @ away + _FIRM**2 * jnp.where(kept, 0.0, apart)
-        small = _SLOW * jnp.max(jnp.abs(p))
+        # Where kinks are all but parallel one may part from others at a small part of the
+        # rate at which these are left: what is no part of the way is rounding alone.
+        small = jnp.sqrt(jnp.finfo(p.dtype).eps) * jnp.max(jnp.abs(p))
         return jnp.where(p > small, ON, jnp.where(p < -small, OFF, self.state))
 
 
@@ -176,7 +176,7 @@ def regime(
             below=below,
             stacked=letting_go.stacked,
             sways=sways,
-            squared_length=jnp.diagonal(gram),
+            held=held,
             rate_rounding=rounding,
             psi_rounding=psi_rounding,
         )

@@ -112,4 +112,6 @@ def _certificate(parts: list[Trajectory]) -> str:
     identity = f"energy residual {residual:.1e}"
     if not holds:
         identity += ", at which the certificate does not hold"
-    return f"{', '.join(counts)}; {identity}; {choices} choices"
+    verified = all(bool(part.certificate.verified) for part in parts)
+    decided = f"{choices} choices" if verified else "kinks not verified"
+    return f"{', '.join(counts)}; {identity}; {decided}"

@@ -1,5 +1,5 @@
-"""Three numbers by which a trajectory can be trusted without a reference, and whether the
-first of them is as small as the tolerance promises."""
+"""By what a trajectory can be trusted without a reference: three numbers, whether the first
+of them is as small as the tolerance promises, and how it was decided at kinks."""
 
 from typing import Any
 
@@ -39,6 +39,9 @@ class Certificate(eqx.Module):
             depending on its step, where that moves θ by more than the tolerance.
         residual_limit: up to what energy residual the certificate holds: 1000 `rtol`, but
             between 2e-3, as for a descent, and 1e-2.
+        verified: whether at all kinks it went on in regimes that are verified to be those
+            of gradient descent, or there are none; not where gates went by the two sides
+            of each kink (`gfdyn.solvers.ExactKinks` says where), or by the sign of z.
     """
 
     energy_residual: Scalar
@@ -46,6 +49,7 @@ class Certificate(eqx.Module):
     risk_increase: Scalar
     choices: Int[Array, "*batch"] | int = 0
     residual_limit: Float[Array, "*batch"] | float = _STRICTEST
+    verified: Bool[Array, "*batch"] | bool = False
 
     @property
     def holds(self) -> Bool[Array, "*batch"]:
@@ -131,9 +135,11 @@ def close_ledger(
     dissipated: Scalar,
     choices: Int[Array, ""] | None = None,
     tolerance: float | Scalar = 0.0,
+    verified: bool = True,
 ) -> Certificate:
     """The certificate of a trajectory that dissipated this much energy, and met so many
-    choices, integrated at a relative tolerance; 0 for a descent, which has none."""
+    choices, integrated at a relative tolerance, 0 for a descent, which has none; and
+    whether it went on from kinks in verified regimes, as a descent does by itself."""
     change = ledger.initial_energy - ledger.energy
     scale = jnp.maximum(jnp.abs(ledger.initial_energy), jnp.abs(ledger.energy))
     scale = jnp.where(scale > 0, scale, 1.0)
@@ -144,4 +150,5 @@ def close_ledger(
         risk_increase=ledger.largest_rise,
         choices=jnp.zeros((), jnp.int32) if choices is None else choices,
         residual_limit=limit.astype(scale.dtype),
+        verified=jnp.asarray(verified),
     )

@@ -114,6 +114,9 @@ def finish(task: Task, progress: Progress) -> tuple[Saves, Course, Certificate]:
         progress.state.dissipated,
         progress.counters.choices,
         task.solver.tolerance,
+        task.solver.verifies(
+            task.flow.point(progress.state.position), progress.solver_state
+        ),
     )
     return saves, progress.course.until(progress.counters.accepted, end), certificate
 

@@ -180,6 +180,7 @@ def _attributes(traj: Any) -> dict[str, Any]:
     for name in ("energy_residual", "balance_drift", "risk_increase"):
         attributes[name] = float(getattr(traj.certificate, name))
     attributes["choices"] = int(traj.certificate.choices)
+    attributes["verified"] = int(traj.certificate.verified)
     attributes["certificate_holds"] = int(traj.certificate.holds)
     return attributes
 

@@ -48,6 +48,11 @@ def _of_flow(traj: Any) -> list[str]:
             f"  kinks            {stats['num_crossings']} crossings, "
             f"{stats['num_slides']} slides, {stats['num_releases']} releases"
         )
+        if not certificate.verified:
+            lines.append(
+                "                   decided by the two sides of each alone, not verified "
+                "(docs/algorithm.md)"
+            )
     if choices := int(certificate.choices):
         lines.append(
             f"  choices          {choices}: left a kink where the flow is not unique "

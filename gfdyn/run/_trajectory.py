@@ -58,8 +58,8 @@ class Trajectory(eqx.Module):
             programs were compiled on the way, 0 where all were there.
         result: how it ended, one of `gf.RESULTS`.
         stop_index: which stop condition was met, −1 for none.
-        certificate: three numbers that vanish for the exact flow, and how often it was
-            not unique.
+        certificate: three numbers that vanish for the exact flow, how often it was not
+            unique, and whether what was decided at kinks was verified.
         kinks: what was asked for by `kinks`, None otherwise.
         checkpoint: where it stands, from which `gf.solve` goes on, or `gf.descend` if it is
             a descent.

@@ -246,6 +246,10 @@ class Adaptive(AbstractSolver):
     def gates_of(self, solver_state: Any) -> None:
         """None."""
 
+    def verifies(self, net: AbstractNet, solver_state: Any) -> bool:
+        """Where there are no kinks."""
+        return net.knows_kinks and not net.has_kinks
+
     def with_scan_kind(self, kind: str) -> "Adaptive":
         """The same solver, differentiable in the mode that goes with this kind of loop."""
         if not hasattr(self.method, "scan_kind"):

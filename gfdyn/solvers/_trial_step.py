@@ -155,9 +155,10 @@ class TrialStep(eqx.Module):
             allowed = jnp.minimum(CREEP * sign * before, nearest)
             allowed = jnp.where(on_wrong_side, nearest, allowed)
             if self.left_at:
-                # Regimes are verified: what is beyond the tolerance is decided on.
+                # Regimes are verified: what goes further by the tolerance is decided on.
                 largest = jnp.max(jnp.abs(now), axis=0, keepdims=True)
-                furthest = jnp.minimum(nearest, -self.allowance.leeway * largest)
+                stood = jnp.minimum(sign * before, 0.0)
+                furthest = jnp.minimum(nearest, stood - self.allowance.leeway * largest)
                 allowed = jnp.maximum(allowed, furthest)
             allowed = jax.lax.stop_gradient(allowed)
             return jnp.where(watched, sign * now - allowed, jnp.inf)

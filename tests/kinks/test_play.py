@@ -70,3 +70,47 @@ def test_descent_settles_where_it_was_left(seed):
         np.testing.assert_array_equal(again.state[:4], found.state[:4])
         settled.add(tuple(found.state[:4].tolist()))
     assert len(settled) > 1
+
+
+def below_two(passed, signal, moves):
+    """Two kinks of their own, and sites above that have no normals."""
+    normals = np.zeros((len(signal), 2))
+    normals[0, 0] = normals[1, 1] = 1.0
+    return normals, passed, signal, moves
+
+
+def test_what_hangs_on_two_opens_with_the_one_that_opens_further():
+    """Opened alone, the second of two kinks would open a site whose signal lets it go. The
+    first is open more often: with both open that site is closed, and descent stays."""
+    passed = np.zeros((4, 4))
+    passed[2:, :2] = [[1.0, 1.0], [-1.0, 1.0]]
+    stack = below_two(passed, np.array([0.0, 0.0, 1.0, -0.5]), np.array([0.9, 0.55]))
+    t = tangent(stack[0] @ stack[3], stack[2], stack[0] @ stack[0].T, passed)
+    sliding = states(SLIDING, SLIDING, OFF, OFF)
+    there = followed(t, sliding)
+    assert there.least[1] < -0.04 and there.stacked[:2].all()
+    for low in ([-0.55, -0.25], [-0.55, 0.15], [-0.45, -0.45]):
+        z = np.array([*low, 0.0, 0.0])
+        z += passed @ np.maximum(z, 0.0)
+        assert descended(*stack, z)[:2] == (SLIDING, SLIDING)
+        found = decided(t, sliding, jnp.asarray([*z, 0.0, 0.0]), jnp.asarray(False))
+        assert found.verified and found.state[:2].tolist() == [SLIDING, SLIDING]
+
+
+@pytest.mark.parametrize("seed", [14, 78, 538])
+def test_what_is_too_slow_to_be_played_is_proposed(seed):
+    """Two units come to their kinks after more rounds than are played. What opens above
+    them slides only if it comes back as far as what slides already lets it: two that slide
+    would hold both units, and all that hangs on these."""
+    rng = np.random.default_rng(seed)
+    passed, slow = np.zeros((6, 6)), 5e-5
+    passed[2:, :2] = rng.normal(size=(4, 2))
+    signal = slow * np.append(np.zeros(2), rng.normal(size=4))
+    stack = below_two(passed, signal, slow * np.abs(rng.normal(size=2)))
+    t = tangent(stack[0] @ stack[3], signal, stack[0] @ stack[0].T, passed)
+    z = np.array([-1.0, -1.0, 0.0, 0.0, 0.0, 0.0])
+    found = decided(t, states(*[OFF] * 6), jnp.asarray(z), jnp.asarray(True))
+    assert found.verified
+    # At the same speeds from nearby, which they come to in time
+    near = np.array([-1e-4, -1e-4, 0.0, 0.0, 0.0, 0.0])
+    assert tuple(found.state[:4].tolist()) == descended(*stack, near)

@@ -10,6 +10,15 @@ from fixtures import all_active, linear_problem, sliding, tight
 import gfdyn as gf
 
 
+class OnlyCalls(eqx.Module):
+    """A network of which nothing is known but what it gives for a sample."""
+
+    inner: gf.nets.MLP
+
+    def __call__(self, x):
+        return self.inner(x[None, :])[0]
+
+
 @pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8])
 @pytest.mark.parametrize("kind", ["physical", "loss", "arc", "escape", "localized"])
 def test_small_on_kink_free_problems(kind, rtol):
@@ -75,6 +84,33 @@ def test_a_descent_is_told_to_take_shorter_steps():
     assert traj.certificate.residual_limit == 2e-3
     assert not traj.certificate.holds
     assert "lower the learning rate" in traj.summary()
+
+
+def test_whether_kinks_were_verified():
+    """A good residual does not tell: both ways past kinks have one."""
+    problem, net = sliding()
+    flow = gf.GradientFlow(problem)
+    trajs = [
+        gf.solve(flow, net, t1=1.0, solver=gf.solvers.ExactKinks(verified=verified))
+        for verified in (None, False)
+    ]
+    for traj, verified in zip(trajs, (True, False), strict=True):
+        assert int(traj.stats["num_slides"]) >= 1 and traj.certificate.holds
+        assert bool(traj.certificate.verified) == verified
+        assert ("not verified" in traj.summary()) == (not verified)
+        assert traj.to_xarray().attrs["verified"] == verified
+
+
+def test_what_has_no_kinks_is_verified():
+    problem, _ = linear_problem()
+    net = gf.nets.MLP([4, 2], key=jax.random.key(0))
+    flow, solver = gf.GradientFlow(problem), gf.solvers.Adaptive()
+    assert gf.solve(flow, net, t1=0.1, ts=[0.1]).certificate.verified
+    assert gf.solve(flow, net, t1=0.1, ts=[0.1], solver=solver).certificate.verified
+    assert gf.descend(problem, net, 0.1, 2).certificate.verified
+    # What was wrapped as it is may have some.
+    opaque = gf.nets.wrap(OnlyCalls(net))
+    assert not gf.solve(flow, opaque, t1=0.1, ts=[0.1]).certificate.verified
 
 
 def test_drift_is_what_numpy_finds_over_the_saves():
