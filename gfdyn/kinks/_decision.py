@@ -11,10 +11,11 @@ longer (open at part λ of the steps of descent). Sites that share a kink are op
 and closed together, by the sign of their part in it. Where a site opens below others that
 share their kinks, these part from it or go with it, whichever lowers Ψ.
 
-**Below or above others that slide** Ψ < 0 is not enough. Gates of a sample sway together:
-while the lower site is on, the upper one is on more often than on the average, or less, so
-that the signal c that the lower one meets is not the mean one. What descent does is played.
-It may settle in several ways: each play begins where the last one has left the sites.
+**Below or above others that slide**, or below what hangs on several, Ψ < 0 is not enough.
+Gates of a sample sway together: while the lower site is on, the upper one is on more often
+than on the average, or less, so that the signal c that the lower one meets is not the mean
+one. What descent does is played. It may settle in several ways: each play begins where the
+last one has left the sites.
 """
 
 from collections.abc import Callable
@@ -192,8 +193,8 @@ def _swaying(
     offset: Callable[[], Row],
     asked: Bool[Array, ""],
 ) -> Bool[Array, " sites"]:
-    """The sites below or above others that slide that descent, from where the sites are,
-    does not let go, though Ψ < 0; none if not asked.
+    """The stacked sites that descent, from where the sites are, does not let go, though
+    Ψ < 0; none if not asked.
 
     Gates of a sample sway together: the signal that a site sees while it is on is not the
     mean signal, so that it may stay at its kink.

@@ -51,8 +51,9 @@ class KinkRegime(eqx.Module):
     `opens` and `closes` are Ψ where a kink is let go to either side, with all sites that
     share it, at one of these; `parts_open` and `parts_closed` where a site is let go from
     others that share its kink, as one below pushes them apart; ∞ elsewhere. `below` says
-    which kinks are below others that slide, `stacked` which are below or above such;
-    `sways` which of these descent does not let go, though Ψ < 0.
+    which kinks are below others that slide, `stacked` which are below or above such, or
+    below what hangs on several; `sways` which of these descent does not let go, though
+    Ψ < 0.
     """
 
     state: Int8[Array, " sites"]
