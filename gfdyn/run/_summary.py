@@ -15,6 +15,7 @@ from ._results import RESULTS, is_ok
 _NAMED = 5
 # A risk so close to that of the zero net, relative to it, is that of the saddle.
 _STILL = 1e-6
+_BY_SIDES = "decided by the two sides of each alone, not verified (docs/algorithm.md)"
 
 
 def summary(traj: Any) -> str:
@@ -49,10 +50,7 @@ def _of_flow(traj: Any) -> list[str]:
             f"{stats['num_slides']} slides, {stats['num_releases']} releases"
         )
         if not certificate.verified:
-            lines.append(
-                "                   decided by the two sides of each alone, not verified "
-                "(docs/algorithm.md)"
-            )
+            lines.append(f"                   {_BY_SIDES}")
     if choices := int(certificate.choices):
         lines.append(
             f"  choices          {choices}: left a kink where the flow is not unique "
@@ -106,6 +104,9 @@ def _of_batch(traj: Any) -> str:
     if choices := int(np.sum(certificate.choices)):
         lanes = int(np.sum(np.asarray(certificate.choices) > 0))
         lines.append(f"  choices          {choices} in {lanes} lanes")
+    crossed = sum(int(np.sum(traj.stats[f"num_{n}"])) for n in ("crossings", "slides"))
+    if crossed and not np.all(certificate.verified):
+        lines.append(f"  kinks            {_BY_SIDES}")
     if not holds.all():
         wrong = np.argwhere(~np.asarray(certificate.holds))
         named = ", ".join(f"lane{tuple(map(int, i))}" for i in wrong[:_NAMED])

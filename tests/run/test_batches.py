@@ -135,6 +135,13 @@ def test_summaries_of_batches(batch):
     )
     assert "the energy identity fails in 1: lane(1,)" in doubtful.summary()
     assert "choices          3 in 2 lanes" in doubtful.summary()
+    by_sides = eqx.tree_at(
+        lambda t: (t.certificate.verified, t.stats["num_slides"]),
+        batch,
+        (jnp.zeros(3, bool), jnp.ones(3, jnp.int32)),
+    )
+    assert "not verified" in by_sides.summary()
+    assert "not verified" not in batch.summary()
 
 
 def test_summaries_of_descents():
