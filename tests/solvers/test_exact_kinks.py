@@ -198,6 +198,9 @@ class Troubled(gf.solvers.AbstractSolver):
     def gates_of(self, solver_state):
         return None
 
+    def verifies(self, net, solver_state):
+        return False
+
     def step(self, flow, state, size, solver_state):
         step = self.steps.step(flow, state, size, solver_state)
         taken = jnp.where(self.instant, 0.0, step.size)
