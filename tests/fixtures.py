@@ -112,6 +112,15 @@ def sweep_files(out: Path) -> list[str]:
     return [file.path.name for file in files]
 
 
+class Calls(eqx.Module):
+    """Another network, and nothing but its call."""
+
+    inner: gf.nets.AbstractNet
+
+    def __call__(self, x):
+        return self.inner(x[None, :])[0]
+
+
 class BiasedNet(gf.nets.AbstractNet):
     """One hidden ReLU layer with a bias: a net that is not homogeneous."""
 

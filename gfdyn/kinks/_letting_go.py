@@ -59,15 +59,18 @@ class LettingGo(eqx.Module):
     def stacked(self) -> Bool[Array, " sites"]:
         """The sites of kinks that are below or above others that slide, or below such as
         hang on several of them."""
-        above = self._above
-        carried = self.hangs[:, None] & self.together[None, :] & (self.rising != 0)
+        above, carried = self._above, self._over_sliding(self.hangs)
         by_several = jnp.sum(carried, axis=1, keepdims=True) > 1
         return self._of_kinks(jnp.any(above | above.T | carried & by_several, axis=0))
 
     @property
     def _above(self) -> Bool[Array, "sites sites"]:
         """Which sliding sites are above which."""
-        return self.together[:, None] & self.together[None, :] & (self.rising != 0)
+        return self._over_sliding(self.together)
+
+    def _over_sliding(self, upper: Bool[Array, " sites"]) -> Bool[Array, "sites sites"]:
+        """Which of some sites are above which sliding ones."""
+        return upper[:, None] & self.together[None, :] & (self.rising != 0)
 
     def _of_kinks(self, sites: Bool[Array, " sites"]) -> Bool[Array, " sites"]:
         """The sliding sites that share the kinks of some."""

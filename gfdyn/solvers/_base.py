@@ -174,9 +174,9 @@ class AbstractSolver(eqx.Module):
         """The gates as the solver's state has them; None if it does not follow them."""
 
     @abc.abstractmethod
-    def verifies(self, net: AbstractNet, solver_state: Any) -> bool:
-        """Whether it goes on at the kinks of such a network, if it has any, in regimes that
-        are verified to be those of gradient descent."""
+    def verifies(self, solver_state: Any) -> bool:
+        """Whether it goes on from kinks, on a network that has some, in regimes that are
+        verified to be those of gradient descent."""
 
     @abc.abstractmethod
     def step(

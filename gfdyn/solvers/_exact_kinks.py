@@ -208,9 +208,9 @@ class ExactKinks(AbstractSolver):
         """The gates from where the next step starts; None for a linear network."""
         return solver_state.gates if isinstance(solver_state, KinkState) else None
 
-    def verifies(self, net: AbstractNet, solver_state: Any) -> bool:
-        """Where the solver's state has where descent has left the sites, or no kinks."""
-        return not net.has_kinks or bool(solver_state.left_at)
+    def verifies(self, solver_state: Any) -> bool:
+        """Where its state tells how far descent has left each site from its kink."""
+        return bool(solver_state.left_at)
 
     def with_more_places(self, solver_state: Any) -> "ExactKinks | None":
         """The same solver with four times as many places for sites at kinks; None if all

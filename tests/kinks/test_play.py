@@ -20,6 +20,11 @@ def random_stack(seed):
     return normals, passed, signal, 0.4 * rng.normal(size=3)
 
 
+def blown_up(normals, passed, signal, moves):
+    """The tangent network of sites with these normals."""
+    return tangent(normals @ moves, signal, normals @ normals.T, passed)
+
+
 def descended(normals, passed, signal, moves, z):
     """The states in which gradient descent of unit steps leaves the sites with a normal,
     from pre-activations z."""
@@ -38,7 +43,7 @@ def test_sites_are_left_where_a_displacement_of_the_parameters_brings_them():
     """Two of five normals in three dimensions depend on the others: where two sites slide
     and one comes to its kink, the rest moves with these."""
     normals, passed, signal, moves = random_stack(0)
-    t = tangent(normals @ moves, signal, normals @ normals.T, passed)
+    t = blown_up(normals, passed, signal, moves)
     there = followed(t, states(SLIDING, SLIDING, ON, OFF, OFF))
     left_at = jnp.asarray([0.3, -0.4, 0.0, 0.0, 0.0, 0.0])
     offset = np.asarray(offset_of(t, there, left_at))
@@ -55,7 +60,7 @@ def test_descent_settles_where_it_was_left(seed):
     depends on where it begins; and from where a play has left the sites it settles in the
     same one again."""
     normals, passed, signal, moves = stack = random_stack(seed)
-    t = tangent(normals @ moves, signal, normals @ normals.T, passed)
+    t = blown_up(*stack)
     settled = set()
     for start in range(5):
         z = normals @ np.random.default_rng(1000 * start + seed).normal(size=3)
@@ -85,7 +90,7 @@ def test_what_hangs_on_two_opens_with_the_one_that_opens_further():
     passed = np.zeros((4, 4))
     passed[2:, :2] = [[1.0, 1.0], [-1.0, 1.0]]
     stack = below_two(passed, np.array([0.0, 0.0, 1.0, -0.5]), np.array([0.9, 0.55]))
-    t = tangent(stack[0] @ stack[3], stack[2], stack[0] @ stack[0].T, passed)
+    t = blown_up(*stack)
     sliding = states(SLIDING, SLIDING, OFF, OFF)
     there = followed(t, sliding)
     assert there.least[1] < -0.04 and there.stacked[:2].all()
@@ -107,7 +112,7 @@ def test_what_is_too_slow_to_be_played_is_proposed(seed):
     passed[2:, :2] = rng.normal(size=(4, 2))
     signal = slow * np.append(np.zeros(2), rng.normal(size=4))
     stack = below_two(passed, signal, slow * np.abs(rng.normal(size=2)))
-    t = tangent(stack[0] @ stack[3], signal, stack[0] @ stack[0].T, passed)
+    t = blown_up(*stack)
     z = np.array([-1.0, -1.0, 0.0, 0.0, 0.0, 0.0])
     found = decided(t, states(*[OFF] * 6), jnp.asarray(z), jnp.asarray(True))
     assert found.verified

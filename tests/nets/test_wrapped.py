@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
-from fixtures import distance
+from fixtures import Calls, distance
 
 import gfdyn as gf
 
@@ -34,15 +34,6 @@ class Rows(eqx.Module):
     def __call__(self, x):
         assert x.ndim == 2
         return jnp.sum(jnp.tanh(x @ self.w + self.b[None]), axis=1)
-
-
-class Calls(eqx.Module):
-    """Another network, and nothing but its call."""
-
-    inner: gf.nets.AbstractNet
-
-    def __call__(self, x):
-        return self.inner(x[None, :])[0]
 
 
 def quadratic():

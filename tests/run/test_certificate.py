@@ -5,18 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fixtures import all_active, linear_problem, sliding, tight
+from fixtures import Calls, all_active, linear_problem, sliding, tight
 
 import gfdyn as gf
-
-
-class OnlyCalls(eqx.Module):
-    """A network of which nothing is known but what it gives for a sample."""
-
-    inner: gf.nets.MLP
-
-    def __call__(self, x):
-        return self.inner(x[None, :])[0]
 
 
 @pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8])
@@ -109,7 +100,7 @@ def test_what_has_no_kinks_is_verified():
     assert gf.solve(flow, net, t1=0.1, ts=[0.1], solver=solver).certificate.verified
     assert gf.descend(problem, net, 0.1, 2).certificate.verified
     # What was wrapped as it is may have some.
-    opaque = gf.nets.wrap(OnlyCalls(net))
+    opaque = gf.nets.wrap(Calls(net))
     assert not gf.solve(flow, opaque, t1=0.1, ts=[0.1]).certificate.verified
 
 

@@ -198,7 +198,7 @@ class Troubled(gf.solvers.AbstractSolver):
     def gates_of(self, solver_state):
         return None
 
-    def verifies(self, net, solver_state):
+    def verifies(self, solver_state):
         return False
 
     def step(self, flow, state, size, solver_state):
