@@ -13,8 +13,10 @@ from ._tangent import TangentNetwork
 
 # Rounds in which a site comes to its kink, or has gone from it.
 _APPROACH = 50
-# A gate that stays for so many rounds does not sway.
-_SETTLED = 300
+# A gate that stays for so many rounds does not sway; one that was watched for so many times
+# the longest of its stays sways to the end. All are known after these rounds.
+_SETTLED, _WATCHED = 300, 32
+LONGEST_PLAY = (_WATCHED + 1) * _SETTLED
 # What rests at its kink is this part of the largest step beyond it if no play has left it
 # there.
 _BESIDE = 0.1
@@ -77,8 +79,8 @@ def play(
     rounds: Int[Array, ""],
     asked: Bool[Array, " sites"],
 ) -> Played:
-    """Gradient descent of unit steps, from where the sites are; until none of those asked
-    about sways, or all rounds have been played."""
+    """Gradient descent of unit steps, from where the sites are; until it is known of all
+    that are asked about whether they sway, or all rounds have been played."""
     return _with_first(BLOCK, t, offset, rounds, asked)
 
 
@@ -125,23 +127,25 @@ def _played(
         return t.rate - t.gram @ mu
 
     def going(carry: tuple) -> Array:
-        k, *_, last, _ = carry
-        return (k < rounds) & jnp.any(asked & (k - last < _SETTLED))
+        k, *_, last, _, longest = carry
+        settled, watched = k - last >= _SETTLED, k >= _SETTLED + _WATCHED * longest
+        return (k < rounds) & jnp.any(asked & ~settled & ~watched)
 
     def step(carry: tuple) -> tuple:
-        k, x, open_, last, before = carry
+        k, x, open_, last, before, longest = carry
         x = x + velocity(open_)
         now = preactivations_of(t, x) > t.rounding
         changed = now != open_
+        longest = jnp.maximum(longest, k - last)
         before = jnp.where(changed, last, before)
-        return k + 1, x, now, jnp.where(changed, k, last), before
+        return k + 1, x, now, jnp.where(changed, k, last), before, longest
 
     x = parameters_alone(t, offset)
     begin = jnp.zeros_like(rounds)
     never = jnp.zeros(x.shape, rounds.dtype)
     open_ = preactivations_of(t, x) > t.rounding
-    carry = (begin, x, open_, never, never - 1)
-    k, x, open_, last, before = jax.lax.while_loop(going, step, carry)
+    carry = (begin, x, open_, never, never - 1, never)
+    k, x, open_, last, before, _ = jax.lax.while_loop(going, step, carry)
     state = jnp.where(2 * before >= k, SLIDING, jnp.where(open_, ON, OFF))
     sways = asked & (k - last < _SETTLED)
     return Played(jnp.where(t.present, state, OFF), preactivations_of(t, x), sways)

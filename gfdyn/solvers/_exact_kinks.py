@@ -17,9 +17,11 @@ from ..kinks import (
     any_of,
     both,
     constant,
+    either,
     evaluate_field,
     kink_sizes,
     live_gates,
+    near_kinks,
     nowhere,
     places_among,
     shared_kinks,
@@ -243,7 +245,7 @@ class ExactKinks(AbstractSolver):
         before: KinkState = solver_state
         horizon = jnp.maximum(size, _MEMORY * before.horizon)
         jumps = self._jumps(flow, state.position, horizon, before)
-        gates = self._freeze(net, horizon, jumps, before)
+        gates = self._freeze(flow, state.position, horizon, jumps, before)
         held = before.shared.representatives(gates.sliding)
         small = is_small(gates)
         verifying = self._verifies(flow, gates)
@@ -368,9 +370,19 @@ class ExactKinks(AbstractSolver):
         return _RELEVANCE * self.steps.rtol * norm(constant(net)) + self.steps.atol
 
     def _freeze(
-        self, net: AbstractNet, horizon: Scalar, jumps: Sites, before: "KinkState"
+        self,
+        flow: AbstractFlow,
+        position: Any,
+        horizon: Scalar,
+        jumps: Sites,
+        before: "KinkState",
     ) -> GateState:
-        """The gates of a step: those that matter within the horizon frozen, others live."""
+        """The gates of a step: those that matter within the horizon frozen, others live.
+
+        In verified regimes those are frozen as well that were decided on and are still at
+        their kinks: what was verified was the regime with all of these.
+        """
+        net = flow.point(position)
         threshold = self._threshold(net)
 
         def matters(jump: Array, slides: Array, has_kink: Array) -> Array:
@@ -380,6 +392,10 @@ class ExactKinks(AbstractSolver):
         gates = before.gates
         has_kink = tuple(jnp.asarray(not sigma.is_linear) for sigma in net.activations)
         frozen = per_layer(matters, jumps, gates.sliding, has_kink)
+        if self._verifies(flow, gates):
+            z = before.evaluation.z
+            at_kinks = near_kinks(*constant((flow, position, gates, z)))
+            frozen = either(frozen, both(gates.frozen, at_kinks))
         frozen = before.shared.with_sharers(frozen)
         frozen = without(frozen, before.shared.with_sharers(before.kept_live))
         sliding = both(gates.sliding, frozen)

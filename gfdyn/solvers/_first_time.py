@@ -1,4 +1,4 @@
-"""When a function of time first becomes negative."""
+"""When one of several functions of time first becomes negative."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,22 +17,22 @@ _LOST_BITS = 4
 
 
 class Bracket(eqx.Module):
-    """Two times between which a value falls below 0, and the values there.
+    """Two times between which one of some values falls below 0, and the values there.
 
-    NaN is a value not known yet. If that at the later time is not negative, nothing falls.
+    NaN is what is not known yet. If none at the later time is negative, nothing falls.
     """
 
     low: Scalar
     high: Scalar
-    at_low: Scalar
-    at_high: Scalar
+    at_low: Float[Array, "*values"]
+    at_high: Float[Array, "*values"]
 
 
-def first_part(values: Float[Array, " times"], size: Scalar) -> Bracket:
+def first_part(values: Float[Array, " times *values"], size: Scalar) -> Bracket:
     """The first of equal parts of [0, size] at whose end a value is negative, the last one
     if there is none; from the values at the ends of all parts, the start among them."""
     parts = len(values) - 1
-    negative = values[1:] < 0
+    negative = jnp.any(values[1:].reshape(parts, -1) < 0, axis=1)
     part = jnp.where(jnp.any(negative), jnp.argmax(negative), parts - 1)
     before = part.astype(size.dtype)
     # (parts / parts) · size is the size itself.
@@ -52,7 +52,7 @@ class _Search(eqx.Module):
 
 
 def first_time(
-    event: Callable[[Scalar], tuple[Scalar, Any]],
+    event: Callable[[Scalar], tuple[Array, Any]],
     bracket: Bracket,
     nothing: Any,
     digits: float = 1.0,
@@ -60,20 +60,20 @@ def first_time(
     """The first time in a bracket at which a value is negative, from above, what is known
     of it there, and what is known of where the bracket begins.
 
-    `event` gives a value and what is known at a time. If nothing falls, that is the end of
-    the bracket and `nothing`, twice; the start is looked at only if its value is not known.
-    What is no number counts as negative.
+    `event` gives the values and what is known at a time. If nothing falls, that is the end
+    of the bracket and `nothing`, twice; the start is looked at only if it is not known
+    there. What is no number counts as negative.
     The time is found to this part of all digits.
 
-    By the ITP method (Oliveira & Takahashi 2020): the secant's root, moved a little to the
-    middle, no further from it than bisection would be.
+    By the ITP method (Oliveira & Takahashi 2020): the first root of the secants of what
+    falls, moved a little to the middle, no further from it than bisection would be.
     """
     never = jnp.asarray(False)
     return _searched(lambda time, *_: event(time), bracket, nothing, digits, never, ~never)
 
 
 def first_time_with_last_look(
-    event: Callable[[Scalar, Any, Bool[Array, ""]], tuple[Scalar, Any]],
+    event: Callable[[Scalar, Any, Bool[Array, ""]], tuple[Array, Any]],
     bracket: Bracket,
     nothing: Any,
     surely: Bool[Array, ""],
@@ -88,7 +88,7 @@ def first_time_with_last_look(
 
 
 def _searched(
-    event: Callable[[Scalar, Any, Bool[Array, ""]], tuple[Scalar, Any]],
+    event: Callable[[Scalar, Any, Bool[Array, ""]], tuple[Array, Any]],
     bracket: Bracket,
     nothing: Any,
     digits: float,
@@ -102,34 +102,32 @@ def _searched(
 
     def searching(s: _Search) -> Array:
         b = s.bracket
-        far = (b.at_high < 0) & (b.high - b.low > resolution)
-        return jnp.isnan(b.at_high) & (s.looks == 0) | far
+        far = _any_fallen(b.at_high) & (b.high - b.low > resolution)
+        return _unknown(b.at_high) & (s.looks == 0) | far
 
     def found_at(s: _Search) -> Scalar:
         return jnp.maximum(s.bracket.high, resolution)
 
     def going(s: _Search) -> Array:
-        return searching(s) | (~s.concluded & (surely | (s.bracket.at_high < 0)))
+        return searching(s) | (~s.concluded & (surely | _any_fallen(s.bracket.at_high)))
 
     def look(s: _Search) -> _Search:
         b = s.bracket
         last = ~searching(s)
-        later = jnp.isnan(b.at_high)
-        first = ~later & jnp.isnan(b.at_low)
+        later = _unknown(b.at_high)
+        first = ~later & _unknown(b.at_low)
         inside = _itp(s, width, resolution, halvings)
         time = jnp.where(later, b.high, jnp.where(first, b.low, inside))
         time = jnp.where(last, found_at(s), time)
         value, seen = event(time, s.known, last)
         # What is no number has fallen: where it was one last is the time.
         value = jnp.where(jnp.isnan(value), -jnp.inf, value)
-        beyond = ~first & (value < 0)
-        # Where it is negative from the start, that says nothing of how it falls.
-        known_value = jnp.where(first & (value < 0), jnp.inf, value)
+        beyond = ~first & _any_fallen(value)
         ends = later | beyond
         after = Bracket(
             low=jnp.where(ends, b.low, time),
             high=jnp.where(ends, time, b.high),
-            at_low=jnp.where(ends, b.at_low, known_value),
+            at_low=jnp.where(ends, b.at_low, value),
             at_high=jnp.where(ends, value, b.at_high),
         )
         after = jax.tree.map(lambda now, old: jnp.where(last, old, now), after, b)
@@ -150,7 +148,9 @@ def _itp(s: _Search, width: Scalar, resolution: Scalar, halvings: int) -> Scalar
     b = s.bracket
     middle, span = 0.5 * (b.low + b.high), b.high - b.low
     fraction = b.at_low / nonzero(b.at_low - b.at_high)
-    secant = b.low + jnp.where(jnp.isfinite(fraction), fraction, 0.5) * span
+    fraction = jnp.where(jnp.isfinite(fraction), fraction, 0.5)
+    first = jnp.min(jnp.where(b.at_high < 0, fraction, 1.0)).astype(span.dtype)
+    secant = b.low + first * span
     to_middle = middle - secant
     # At least so far that the root may be between this look and the last.
     moved = jnp.maximum(0.2 / width * span**2, 0.5 * resolution)
@@ -158,4 +158,14 @@ def _itp(s: _Search, width: Scalar, resolution: Scalar, halvings: int) -> Scalar
     truncated = secant + jnp.sign(to_middle) * moved
     left = (halvings - s.looks).astype(span.dtype)
     reach = jnp.maximum(resolution * 2.0**left - 0.5 * span, 0.0)
-    return jnp.clip(truncated, middle - reach, middle + reach)
+    inside = jnp.clip(truncated, middle - reach, middle + reach)
+    # What is negative where the bracket begins says nothing of how it falls.
+    return jnp.where(_any_fallen(b.at_low), b.low + resolution, inside)
+
+
+def _any_fallen(values: Array) -> Bool[Array, ""]:
+    return jnp.any(values < 0)
+
+
+def _unknown(values: Array) -> Bool[Array, ""]:
+    return jnp.all(jnp.isnan(values))

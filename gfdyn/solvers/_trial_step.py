@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._by_layer import per_layer
+from .._by_layer import in_one_row, per_layer
 from .._types import Mask, Scalar, Sites
 from ..flows import AbstractFlow, State
 from ..kinks import (
@@ -239,11 +239,11 @@ class TrialStep(eqx.Module):
     def first_crossing(self, margin_samples: MarginSamples) -> Scalar:
         """The time of the first crossing, `size` if there is none."""
 
-        def least_margin(time: Scalar) -> tuple[Scalar, None]:
-            return _least(self.margins_at(time)), None
+        def margins(time: Scalar) -> tuple[Array, None]:
+            return in_one_row(self.margins_at(time)), None
 
-        part = first_part(jax.vmap(_least)(margin_samples), self.size)
-        return first_time(least_margin, part, None)[0]
+        part = first_part(jax.vmap(in_one_row)(margin_samples), self.size)
+        return first_time(margins, part, None)[0]
 
     def first_release(self, before: Scalar) -> tuple[Scalar, GateState]:
         """The time before `before` at which sliding gates let go, and the gates after that;
