@@ -79,8 +79,9 @@ def play(
     rounds: Int[Array, ""],
     asked: Bool[Array, " sites"],
 ) -> Played:
-    """Gradient descent of unit steps, from where the sites are; until it is known of all
-    that are asked about whether they sway, or all rounds have been played."""
+    """Gradient descent of unit steps, from where the sites are; until none of those asked
+    about sways, or it is known of all sites whether they do, as one that comes to its kink
+    slowly may move the others; or until all rounds have been played."""
     return _with_first(BLOCK, t, offset, rounds, asked)
 
 
@@ -129,7 +130,8 @@ def _played(
     def going(carry: tuple) -> Array:
         k, *_, last, _, longest = carry
         settled, watched = k - last >= _SETTLED, k >= _SETTLED + _WATCHED * longest
-        return (k < rounds) & jnp.any(asked & ~settled & ~watched)
+        unknown = jnp.any(asked & ~settled) & jnp.any(t.present & ~settled & ~watched)
+        return (k < rounds) & unknown
 
     def step(carry: tuple) -> tuple:
         k, x, open_, last, before, longest = carry

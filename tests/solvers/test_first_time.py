@@ -88,21 +88,47 @@ def test_what_is_negative_at_the_start_is_met_there():
     assert 0 < time <= 1e-12
 
 
-@pytest.mark.parametrize("name, most", [("smooth", 12), ("at once", 60)])
-def test_looks_are_few(name, most):
+def beside(t, root):
+    """What falls, one that stays next to 0, and one that falls later."""
+    return jnp.stack([root - t, jnp.full_like(t, 1e-13), 3 * (root + 0.02 - t)])
+
+
+@pytest.mark.parametrize(
+    "fall, most",
+    [(FALLS["smooth"], 12), (FALLS["at once"], 60), (beside, 14)],
+    ids=["smooth", "at once", "beside others"],
+)
+def test_looks_are_few(fall, most):
     """Bisection alone looks 46 times at least; where it does no better, not much more."""
     looks = 0
 
     def event(time):
         nonlocal looks
         looks += 1
-        return FALLS[name](time, 0.37), None
+        return fall(time, 0.37), None
 
-    part = bracket(lambda t: FALLS[name](t, 0.37), jnp.asarray(1.0))
+    part = bracket(lambda t: fall(t, 0.37), jnp.asarray(1.0))
     with jax.disable_jit():
         time, *_ = first_time(event, part, None)
     assert looks <= most
-    assert -1e-5 <= FALLS[name](time, 0.37) < 0
+    assert -1e-5 <= jnp.min(fall(time, 0.37)) < 0
+
+
+def test_what_falls_from_the_start_takes_three_looks():
+    """At the end, at the start and next to it, where neither is known."""
+    looks = 0
+
+    def event(time):
+        nonlocal looks
+        looks += 1
+        return -1.0 - time, None
+
+    unknown = jnp.asarray(jnp.nan)
+    whole = Bracket(jnp.asarray(0.0), jnp.asarray(1.0), unknown, unknown)
+    with jax.disable_jit():
+        time, *_ = first_time(event, whole, None)
+    assert looks == 3
+    assert 0 < time <= 1e-12
 
 
 def test_what_is_no_number_has_fallen():
