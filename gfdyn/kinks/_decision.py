@@ -73,12 +73,10 @@ def decide(
     standing: Callable[[KinkRegime], Row],
     deciding: Bool[Array, ""] | bool = True,
     nothing: Any = None,
-    sways: Bool[Array, " sites"] | None = None,
 ) -> Decision:
     """The regime in which gradient descent settles, from what the one before proposes, in
     which sites are `standing` so far from their kinks as it begins; or, if not `deciding`,
-    what is seen in the one before alone, where it is known of some that descent does not
-    let them go as it `sways`. `nothing` is what is seen nowhere.
+    what is seen in the one before alone. `nothing` is what is seen nowhere.
 
     What is wrong with a proposal makes the next one, if Φ is convex: then the regime that
     is right is the only one. If it is not, if no proposal is right soon, or if it asks for
@@ -87,7 +85,6 @@ def decide(
     are tried that the first proposal leads to, and that with all sites sliding.
     """
     deciding, period = jnp.asarray(deciding), _PROPOSALS + 1
-    sways = jnp.zeros_like(t.present) if sways is None else sways
     convex = ~jnp.any(t.present & (t.signal < 0)) & ~jnp.any(t.passed != 0)
     sliding = jnp.where(t.present, SLIDING, OFF)
 
@@ -115,17 +112,16 @@ def decide(
         def proposed() -> tuple:
             begins = jnp.where(turn == _PLAYS, first.state, sliding)
 
-            def swaying(there: KinkRegime) -> Bool[Array, " sites"]:
+            def sways(there: KinkRegime) -> Bool[Array, " sites"]:
                 right = ~jnp.any(_wrong(there, just_played))
                 asked = jnp.where(proposes, ~deciding, right)
-                known = sways & proposes
 
                 def stands() -> Row:
                     return jnp.where(proposes, standing(there), offset)
 
-                return _swaying(t, there, stands, asked, known)
+                return _swaying(t, there, stands, asked)
 
-            there = regime(t, jnp.where(afresh, begins, state), swaying)
+            there = regime(t, jnp.where(afresh, begins, state), sways)
             now = there.state, propose(there)
             was, proposal = jax.tree.map(
                 lambda new, old: jnp.where(proposes, new, old), now, (before, first)
@@ -194,19 +190,17 @@ def _swaying(
     there: KinkRegime,
     offset: Callable[[], Row],
     asked: Bool[Array, ""],
-    known: Bool[Array, " sites"],
 ) -> Bool[Array, " sites"]:
     """The stacked sites that descent, from where the sites are, does not let go, though
-    Ψ < 0; those of which that is known, if there are any; none if not asked.
+    Ψ < 0; none if not asked.
 
     Gates of a sample sway together: the signal that a site sees while it is on is not the
     mean signal, so that it may stay at its kink.
     """
+    none = jnp.zeros_like(there.stacked)
     doubtful = there.stacked & (there.room < 0) & asked
-    known &= doubtful
 
     def played() -> Bool[Array, " sites"]:
         return play(t, offset(), jnp.asarray(LONGEST_PLAY), doubtful).sways
 
-    unknown = jnp.any(doubtful) & ~jnp.any(known)
-    return jax.lax.cond(unknown, played, lambda: known)
+    return jax.lax.cond(jnp.any(doubtful), played, lambda: none)

@@ -57,7 +57,7 @@ class Leaving(eqx.Module):
 
     `worst` is the site that is let go before others, `room` how far it is from that, `psi`
     how much the velocity changes for each site as it is let go, negative where that lowers
-    Φ; ∞ where none is. `sways` says which sites descent does not let go, though it does.
+    Φ; ∞ where none is.
     """
 
     states: Int8[Array, " sites"]
@@ -66,7 +66,6 @@ class Leaving(eqx.Module):
     worst: Int[Array, ""]
     room: Scalar
     psi: Float[Array, " sites"]
-    sways: Bool[Array, " sites"]
 
     def missed(self, start: "Leaving", time: Scalar) -> Scalar:
         """How far θ is from where it were, had the site been let go as Ψ passed 0: by the
@@ -161,7 +160,6 @@ def _no_event(trial: TrialStep) -> Event:
         worst=jnp.asarray(0),
         room=infinite,
         psi=jnp.full(row.shape, infinite),
-        sways=jnp.zeros(row.shape, bool),
     )
     return Event(
         time=trial.size,
@@ -211,8 +209,6 @@ def _looked_at(
     left = slots.read(in_layers(known.states, states))
     left_at = jnp.where(reached, 0.0, slots.read(trial.left_at))
     stacked = jnp.any((t.passed != 0) & (reached[:, None] | reached[None, :]))
-    # What sways at a later time is taken to do so until then.
-    sways = slots.read(in_layers(known.sways, states))
 
     def propose(before: KinkRegime) -> FirstProposal:
         state = before.state
@@ -226,7 +222,7 @@ def _looked_at(
         away = jnp.where(let_go, jnp.where(left == ON, _ON_ITS_WAY, -_ON_ITS_WAY), 0.0)
         return offset_of(t, before, left_at + away)
 
-    found = decide(t, slots.read(states), propose, stands, last, known, sways)
+    found = decide(t, slots.read(states), propose, stands, last, known)
     return Event(
         time=time,
         crossed=crossed,
@@ -263,7 +259,6 @@ def _leaving(
         worst=slots.site[first],
         room=room[first],
         psi=in_one_row(slots.write(t.gain * there.least, no_psi)),
-        sways=in_one_row(slots.mask(there.sways, trial.gates.on)),
     )
 
 

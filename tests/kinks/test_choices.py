@@ -142,8 +142,7 @@ def test_what_is_missed_by_letting_go_late(before, now, missed):
     def leaving(psi):
         nobody = jnp.zeros(1, jnp.int8)
         yes, first, room = jnp.asarray(True), jnp.asarray(0), jnp.asarray(-1.0)
-        none = jnp.zeros(1, bool)
-        return Leaving(nobody, yes, nobody, first, room, jnp.asarray([psi]), none)
+        return Leaving(nobody, yes, nobody, first, room, jnp.asarray([psi]))
 
     late = leaving(now).missed(leaving(before), jnp.asarray(3.0))
     np.testing.assert_allclose(late, missed)
