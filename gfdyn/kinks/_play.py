@@ -14,7 +14,8 @@ from ._tangent import TangentNetwork
 # Rounds in which a site comes to its kink, or has gone from it.
 _APPROACH = 50
 # A gate that stays for so many rounds does not sway; one that was watched for so many times
-# the longest of its stays sways to the end. All are known after these rounds.
+# the longest of its stays sways to the end. As stays in which it does not settle are
+# shorter, that is known after the rounds of the longest play.
 _SETTLED, _WATCHED = 300, 32
 LONGEST_PLAY = (_WATCHED + 1) * _SETTLED
 # What rests at its kink is this part of the largest step beyond it if no play has left it

@@ -379,8 +379,8 @@ class ExactKinks(AbstractSolver):
     ) -> GateState:
         """The gates of a step: those that matter within the horizon frozen, others live.
 
-        In verified regimes those are frozen as well that were decided on and are still at
-        their kinks: what was verified was the regime with all of these.
+        In verified regimes those that were frozen stay so while they are at their kinks, as
+        what was verified was the regime with all of these.
         """
         net = flow.point(position)
         threshold = self._threshold(net)

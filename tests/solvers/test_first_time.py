@@ -93,6 +93,20 @@ def beside(t, root):
     return jnp.stack([root - t, jnp.full_like(t, 1e-13), 3 * (root + 0.02 - t)])
 
 
+def looked_for(fall, part):
+    """The first time in a bracket at which something falls, and how often it is looked."""
+    looks = 0
+
+    def event(time):
+        nonlocal looks
+        looks += 1
+        return fall(time), None
+
+    with jax.disable_jit():
+        time, *_ = first_time(event, part, None)
+    return time, looks
+
+
 @pytest.mark.parametrize(
     "fall, most",
     [(FALLS["smooth"], 12), (FALLS["at once"], 60), (beside, 14)],
@@ -100,33 +114,20 @@ def beside(t, root):
 )
 def test_looks_are_few(fall, most):
     """Bisection alone looks 46 times at least; where it does no better, not much more."""
-    looks = 0
 
-    def event(time):
-        nonlocal looks
-        looks += 1
-        return fall(time, 0.37), None
+    def falls(time):
+        return fall(time, 0.37)
 
-    part = bracket(lambda t: fall(t, 0.37), jnp.asarray(1.0))
-    with jax.disable_jit():
-        time, *_ = first_time(event, part, None)
+    time, looks = looked_for(falls, bracket(falls, jnp.asarray(1.0)))
     assert looks <= most
-    assert -1e-5 <= jnp.min(fall(time, 0.37)) < 0
+    assert -1e-5 <= jnp.min(falls(time)) < 0
 
 
 def test_what_falls_from_the_start_takes_three_looks():
     """At the end, at the start and next to it, where neither is known."""
-    looks = 0
-
-    def event(time):
-        nonlocal looks
-        looks += 1
-        return -1.0 - time, None
-
     unknown = jnp.asarray(jnp.nan)
     whole = Bracket(jnp.asarray(0.0), jnp.asarray(1.0), unknown, unknown)
-    with jax.disable_jit():
-        time, *_ = first_time(event, whole, None)
+    time, looks = looked_for(lambda t: -1.0 - t, whole)
     assert looks == 3
     assert 0 < time <= 1e-12
 
