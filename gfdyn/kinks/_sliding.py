@@ -187,14 +187,16 @@ def back_along(
     def project() -> AbstractNet:
         normals, sizes = unit_normals(net, x, gates, slots)
         rounding = _Z_ROUNDING * jnp.finfo(x.dtype).eps * norm(constant(net))
+        z = slots.read(preactivations(flow, position, gates)) / sizes
         side = jnp.where(opens, rounding, -rounding)
-        z = slots.read(preactivations(flow, position, gates)) / sizes - side
         gram = gram_of(normals, slots.present)
-        nu = holding(gram, slots.present, jnp.full_like(z, _DAMPING)).multipliers(z)
+        held = holding(gram, slots.present, jnp.full_like(z, _DAMPING))
+        nu, aside = held.multipliers(jnp.stack([z, side], axis=1)).T
         off, rest = (jnp.where(slots.present, d, 0.0) for d in (z, z - gram @ nu))
-        nears = rest @ rest <= _MOST_LEFT**2 * (off @ off)
+        # But for rounding
+        nears = rest @ rest <= _MOST_LEFT**2 * (off @ off) + rounding**2
         flat, unravel = ravel_pytree(net)
-        return unravel(flat - jnp.where(nears, nu, 0.0) @ normals)
+        return unravel(flat - jnp.where(nears, nu - aside, 0.0) @ normals)
 
     moved = jax.lax.cond(jnp.any(slots.present), project, lambda: net)
     return flow.with_point(position, moved)

@@ -36,6 +36,10 @@ class TangentNetwork(eqx.Module):
         astray: how far `rate` may be from what it is on the kink itself, as θ is off it.
         gain: how fast θ moves for a unit of gradient.
         layers: the number of hidden layers.
+        has_normal: the sites that the parameters alone move, all gates at kinks closed.
+        scale: how fast each site would move if nothing cancelled in its rate.
+        rounding: rates that are rounding: of what they are sums of, or of what cancels in
+            that, or as sites are only near their kinks.
     """
 
     gram: Float[Array, "slots slots"]
@@ -48,28 +52,36 @@ class TangentNetwork(eqx.Module):
     astray: Row
     gain: Scalar
     layers: int = eqx.field(static=True)
+    # What follows from these, once for all that ask
+    has_normal: Bool[Array, " slots"]
+    scale: Row
+    rounding: Row
+
+    def __init__(
+        self,
+        gram: Square,
+        passed: Square,
+        signal: Row,
+        rate: Row,
+        present: Bool[Array, " slots"],
+        terms: Row,
+        pulls: Row,
+        astray: Row,
+        gain: Scalar,
+        layers: int,
+    ):
+        """The sites, and what follows from that."""
+        self.gram, self.passed, self.signal, self.rate = gram, passed, signal, rate
+        self.present, self.gain, self.layers = present, gain, layers
+        self.terms, self.pulls, self.astray = terms, pulls, astray
+        eps = jnp.finfo(terms.dtype).eps
+        self.has_normal = jnp.diagonal(gram) > 0
+        self.scale = terms + jnp.abs(gram) @ jnp.abs(signal)
+        self.rounding = jnp.sqrt(eps) * self.scale + _CANCELLED * eps * pulls + astray
 
     def first(self, places: int) -> "TangentNetwork":
         """The same of the first places alone."""
         return jax.tree.map(lambda a: a[(slice(places),) * a.ndim], self)
-
-    @property
-    def has_normal(self) -> Bool[Array, " slots"]:
-        """The sites that the parameters alone move, with all gates at kinks closed."""
-        return jnp.diagonal(self.gram) > 0
-
-    @property
-    def scale(self) -> Row:
-        """How fast each site would move if nothing cancelled in its rate."""
-        return self.terms + jnp.abs(self.gram) @ jnp.abs(self.signal)
-
-    @property
-    def rounding(self) -> Row:
-        """Rates that are rounding: of what they are sums of, or of what cancels in that, or
-        as sites are only near their kinks."""
-        eps = jnp.finfo(self.terms.dtype).eps
-        cancelled = _CANCELLED * eps * self.pulls
-        return jnp.sqrt(eps) * self.scale + cancelled + self.astray
 
     @property
     def largest_signal(self) -> Scalar:

@@ -17,7 +17,7 @@ decided = jax.jit(
 followed = jax.jit(regime)
 
 
-def tangent(rate, signal, gram=None, passed=None, places=PLACES):
+def tangent(rate, signal, gram=None, passed=None, places=PLACES, terms=1.0, astray=0.0):
     """A tangent network of so many sites, each with a normal of length 1 of its own unless
     their Gram matrix is given; the other places stay empty."""
     n = len(rate)
@@ -33,9 +33,9 @@ def tangent(rate, signal, gram=None, passed=None, places=PLACES):
         signal=padded(signal),
         rate=padded(rate),
         present=jnp.arange(places) < n,
-        terms=jnp.ones(places),
-        pulls=jnp.ones(places),
-        astray=jnp.zeros(places),
+        terms=jnp.full(places, terms),
+        pulls=jnp.full(places, terms),
+        astray=jnp.full(places, astray),
         gain=jnp.asarray(1.0),
         layers=3,
     )
