@@ -9,7 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from .._by_layer import in_layers, in_one_row
 from .._numerics import nonzero
@@ -22,21 +22,25 @@ from ._sites import GateState, Linearisation, constant, linearise, standing, val
 
 # In units of the precision, relative to the right-hand side.
 _CG_RESIDUAL = 20.0
-_CG_STEPS = 200
+_CG_STEPS = 1000
 # Samples of which some gate slides are treated apart if they are few: this part of all.
 _FEW = 1 / 8
 _FEWEST = 32
 
 
 class Multipliers(eqx.Module):
-    """Multipliers ν, and what they cost, in field evaluations."""
+    """Multipliers ν, and what they cost, in field evaluations.
+
+    `unsolved` is what is left of the right-hand side, along unit normals, as steps run out;
+    0 if they do not.
+    """
 
     nu: Sites
     # Jᵀν, and the signal that it sends
     step: AbstractNet
     signal: Sites
     cost: Scalar
-    converged: Bool[Array, ""]
+    unsolved: Scalar
     # What damping leaves of what was wanted, as a part of it
     left: Scalar
 
@@ -89,7 +93,7 @@ def multipliers(
         at = linearise(net, x, gates)
     right = masked(held, wanted(at))
     fixed = {"at": constant(at), "gates": gates, "held": held, "error": constant(error)}
-    row, products, converged, left = _multipliers(
+    row, products, unsolved, left = _multipliers(
         net, x, in_one_row(right), **fixed, damping=damping
     )
     nu = masked(held, in_layers(row, right))
@@ -102,7 +106,7 @@ def multipliers(
             ),
             (nu, signal),
         )
-    return Multipliers(nu, step, signal, cost, converged, left)
+    return Multipliers(nu, step, signal, cost, unsolved, left)
 
 
 @eqx.filter_custom_jvp
@@ -117,12 +121,12 @@ def _multipliers(
     error: Scalar,
     damping: float,
 ) -> tuple[Row, Array, Array, Array]:
-    """ν as above, from the right-hand side at the sites held; the products it took; whether
-    they were found; what damping leaves of the right-hand side."""
+    """ν as above, from the right-hand side at the sites held; the products it took; what is
+    unsolved; what damping leaves of the right-hand side."""
     normal, scales = _normal_equations(net, x, at, gates, held, damping)
-    nu, products, converged = _conjugate_gradients(normal, right, scales, error)
+    nu, products, unsolved = _conjugate_gradients(normal, right, scales, error)
     rest, wanted = (jnp.sum(b**2 / scales) for b in (damping * scales * nu, right))
-    return nu, products, converged, jnp.sqrt(rest / nonzero(wanted))
+    return nu, products, unsolved, jnp.sqrt(rest / nonzero(wanted))
 
 
 @_multipliers.def_jvp
@@ -183,7 +187,7 @@ def _conjugate_gradients(
     matvec: Callable[[Row], Row], b: Row, scales: Row, error: Scalar
 ) -> tuple[Row, Array, Array]:
     """x with A x = b, A = J Jᵀ, b in its range, with about A's diagonal to scale it by; the
-    products it took; whether it converged (or came as far as 1 % of b at least).
+    products it took; what is left of b, so scaled, as steps run out, or 0.
 
     Ends when a step gains less than `error` in ‖Jᵀx‖ (the energy norm), or at rounding:
     once the residual is down to it, a further step divides rounding by rounding.
@@ -215,4 +219,4 @@ def _conjugate_gradients(
     rounding = (_CG_RESIDUAL * eps) ** 2 * size
     start = (jnp.zeros_like(b), b, first, size, infinite, jnp.asarray(0, jnp.int32))
     x, _, _, square, _, i = jax.lax.while_loop(going, step, start)
-    return x, i, (i < _CG_STEPS) | (square < 1e-4 * size)
+    return x, i, jnp.sqrt(jnp.where(i < _CG_STEPS, 0.0, square))
