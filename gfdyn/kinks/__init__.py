@@ -43,6 +43,7 @@ from ._sites import (
     standing as standing,
     through_gates as through_gates,
     values_of as values_of,
+    z_rates as z_rates,
     zeros_at as zeros_at,
 )
 from ._sliding import (
@@ -52,7 +53,6 @@ from ._sliding import (
     evaluate_along as evaluate_along,
     evaluate_field as evaluate_field,
     gate_values as gate_values,
-    z_rates as z_rates,
 )
 from ._slots import (
     NONE as NONE,

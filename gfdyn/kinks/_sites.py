@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._by_layer import per_layer
 from .._types import Mask, Sites
-from ..flows import AbstractFlow
+from ..flows import AbstractFlow, State
 from ..nets import AbstractNet, PiecewiseLinear
 from ._masks import any_of, either, samples_of, without
 
@@ -152,6 +152,12 @@ def preactivations(flow: AbstractFlow, position: Any, gates: GateState) -> Sites
     net = flow.point(position)
     x = flow.problem.data.x
     return net.forward(x, _held(net, gates, zeros_at(x, gates)))[1]
+
+
+def z_rates(flow: AbstractFlow, position: Any, gates: GateState, velocity: State) -> Sites:
+    """dz/dτ of every site under the gates."""
+    moved = jax.tree.map(lambda p, v: v.astype(p.dtype), position, velocity.position)
+    return jax.jvp(lambda p: preactivations(flow, p, gates), (position,), (moved,))[1]
 
 
 def standing(gates: GateState, z: Sites) -> Mask:

@@ -253,12 +253,6 @@ def gate_values(
     )
 
 
-def z_rates(flow: AbstractFlow, position: Any, gates: GateState, velocity: State) -> Sites:
-    """dz/dτ of every site under the gates."""
-    moved = jax.tree.map(lambda p, v: v.astype(p.dtype), position, velocity.position)
-    return jax.jvp(lambda p: preactivations(flow, p, gates), (position,), (moved,))[1]
-
-
 def back_to_kinks(
     flow: AbstractFlow,
     position: Any,
