@@ -30,19 +30,18 @@ def to_first_event(trial: TrialStep, accepted: Bool[Array, ""]) -> Outcome:
     Events are found on the dense output, so that the method keeps its order.
     """
     margin_samples = trial.margin_samples()
-    untouched = _put_back(trial, step_without_events(trial))
+    untouched = step_without_events(trial)
     crosses = any_of(per_layer(lambda m: jnp.any(m[1:] < 0, axis=0), margin_samples))
     needed = accepted & (crosses | any_of(trial.gates.sliding))
     return jax.lax.cond(
         needed,
-        lambda: _at_event(trial, untouched, margin_samples, crosses, needed),
+        lambda: _at_event(trial, margin_samples, crosses, needed),
         lambda: untouched,
     )
 
 
 def _at_event(
     trial: TrialStep,
-    untouched: Outcome,
     margin_samples: MarginSamples,
     crosses: Bool[Array, ""],
     needed: Bool[Array, ""],
@@ -56,7 +55,7 @@ def _at_event(
     return jax.lax.cond(
         needed & (any_of(event.crossed) | event.leaving.happens),
         lambda: _cut(trial, event),
-        lambda: untouched,
+        lambda: _put_back(trial),
     )
 
 
@@ -81,20 +80,20 @@ def step_without_events(trial: TrialStep) -> Outcome:
     )
 
 
-def _put_back(trial: TrialStep, whole: Outcome) -> Outcome:
-    """A whole step with its end put back on the kinks along which it slid: what a step
-    leaves them by, be it rounding, adds up."""
-    fixed = constant(trial)
-    flow, gates, end = fixed.flow, fixed.gates, constant(whole.state.position)
+def _put_back(trial: TrialStep) -> Outcome:
+    """A step that meets no event, its end put back on the kinks along which it slid: what a
+    step leaves them by, be it rounding, adds up."""
+    whole, fixed = step_without_events(trial), constant(trial)
+    flow, sliding, end = fixed.flow, fixed.gates.sliding, constant(whole.state.position)
 
     def way() -> Any:
-        slots = slots_of(gates.sliding, trial.places)
-        opens = slots.read(gates.on)
-        there = flow.retract(back_along(flow, end, gates, slots, opens))
+        slots = slots_of(sliding, trial.places)
+        opens = jnp.zeros_like(slots.present)
+        there = flow.retract(back_along(flow, end, fixed.gates, slots, opens))
         return jax.tree.map(jnp.subtract, there, end)
 
     none = jax.tree.map(jnp.zeros_like, end)
-    moved = jax.lax.cond(any_of(gates.sliding), way, lambda: none)
+    moved = jax.lax.cond(any_of(sliding), way, lambda: none)
     position = jax.tree.map(jnp.add, whole.state.position, moved)
     return eqx.tree_at(lambda o: o.state.position, whole, position)
 
