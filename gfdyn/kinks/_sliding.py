@@ -153,9 +153,11 @@ def evaluate_along(
         jumps = jnp.where(jnp.isfinite(sizes), jumps * sizes, 0.0)
         terms = jnp.abs(normals) @ jnp.abs(moves) + jnp.abs(gram) @ jumps
         rounding = jnp.sqrt(jnp.finfo(x.dtype).eps) * terms
-        # Sites at dead units have no normal.
-        weak = constant(nonzero(weak_normals(gram, rounding, jnp.max(jumps))))
-        nu = holding(gram, slots.present, weak).multipliers(normals @ moves)
+        # Dead units have no normal. Below gates that are off there is no signal, but a rate.
+        given, own = normals @ moves, nonzero(jnp.diagonal(gram))
+        size = jnp.max(jnp.maximum(jumps, jnp.abs(given) / own))
+        weak = constant(nonzero(weak_normals(gram, rounding, size)))
+        nu = holding(gram, slots.present, weak).multipliers(given)
         nu = slots.write(nu / sizes, nothing)
         return *at.pullback(cotangent, nu), nu
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import gfdyn as gf
-from gfdyn.kinks import GateState, evaluate_field
+from gfdyn.kinks import GateState, evaluate_along, evaluate_field, slots_of
 
 
 SLIDING, OPEN = 48, 16
@@ -47,3 +47,26 @@ def test_velocity_along_dependent_kinks(condition):
         off = np.linalg.norm(here.velocity.position.weights[0][0] + gradient)
         assert here.converged and off <= 100 * EPS * condition * size
         guess = here.nu
+
+
+def layers(*of_sites):
+    """Masks of two samples and a unit in the first layer, two in the second."""
+    return tuple(jnp.asarray(m) for m in of_sites)
+
+
+@pytest.mark.parametrize("signal", [0.0, 1e-28, 1e-14, 1.0])
+def test_a_unit_is_held_where_next_to_no_signal_reaches_it(signal):
+    """It slides on a sample that the unit above passes with that weight; what moves it is
+    the other sample, which another one passes."""
+    first, second = jnp.asarray([[0.0, 1.0]]), jnp.asarray([[1.0], [1.0]])
+    net = gf.nets.MLP.from_weights([first, second, jnp.asarray([[signal, 1.0]])])
+    data = gf.Dataset(jnp.asarray([[1.0, 0.0], [1.0, 1.0]]), jnp.asarray([[1.0], [3.0]]))
+    flow = gf.GradientFlow(gf.Problem(data, gf.losses.squared))
+    none, every = [[False, False], [False, False]], [[True, True], [True, True]]
+    slides = layers([[True], [False]], none)
+    on = layers([[False], [True]], [[True, False], [False, True]])
+    gates = GateState(on, slides, layers([[True], [True]], every))
+
+    here = evaluate_along(flow, net, gates, slots_of(slides, 16))
+    away, along = here.velocity.position.weights[0][0]
+    assert abs(away) <= 10 * EPS * abs(along) and along > 0.5
