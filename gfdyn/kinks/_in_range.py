@@ -62,7 +62,7 @@ def in_range(
 
     def closer(carry: _Ranging) -> _Ranging:
         nu, free = carry.next, carry.free
-        signal, psi, change = letting_go.under(nu)
+        signal, which, psi = letting_go.under(nu)
         out = jnp.any(counts & (psi.reshape(4, -1) < -rounding[None, :]))
         # Those that were brought nearer once are brought as near as they come.
         far = (carry.rounds < _ROUNDS) & ((carry.rounds > 0) | out)
@@ -73,7 +73,7 @@ def in_range(
         )
         after = jax.lax.cond(
             far & jnp.any(free != 0),
-            lambda: nu + into_range(free, psi, change, weight),
+            lambda: nu + into_range(free, psi, letting_go.change_of_psi(which), weight),
             lambda: nu,
         )
         return _Ranging(after, InRange(nu, signal, psi), free, carry.rounds + 1)

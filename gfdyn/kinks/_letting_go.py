@@ -22,6 +22,7 @@ class LettingGo(eqx.Module):
     Attributes:
         t: the sites at kinks.
         through: what reaches each site of the rates of all, through those that are on.
+        rising: what each adds to the rates of those above it as it passes its own.
         base: what the gates of those carry.
         shares: the rate of each site as another moves off its kink, 0 where they do not
             share it.
@@ -32,16 +33,12 @@ class LettingGo(eqx.Module):
 
     t: TangentNetwork
     through: Square
+    rising: Square
     base: Row
     shares: Square
     together: Bool[Array, " sites"]
     hangs: Bool[Array, " sites"]
     rests: Bool[Array, " sites"]
-
-    @property
-    def rising(self) -> Square:
-        """What a site passes adds this to the rates of those above it."""
-        return self.through @ self.t.passed
 
     @property
     def leader(self) -> Bool[Array, " sites"]:
@@ -77,11 +74,31 @@ class LettingGo(eqx.Module):
         return self.together & jnp.any((self.shares != 0) & sites[None, :], axis=1)
 
     def under(self, nu: Row) -> tuple[Row, Array, Array]:
-        """The signals under multipliers, Ψ of each direction, and how that changes with
-        them."""
+        """The signals under multipliers, in which directions sites are let go under them,
+        and Ψ of each, ∞ where there is none: kinks to both sides, then single sites to both
+        sides."""
         mu, signal = signals_under(self.t, self.through, self.base + nu)
-        psi, opened, moved = self.directions(signal, mu)
-        return signal, psi, opened @ self.rising.T - moved @ self.through.T
+        added, shares = self.opening(signal), self.shares
+        psi = [
+            jnp.maximum(shares, 0.0) @ added - shares @ mu,
+            jnp.maximum(-shares, 0.0) @ added + shares @ mu,
+            added - mu,
+            mu,
+        ]
+        which = self.directions(added)
+        return signal, which, jnp.where(which, jnp.concatenate(psi), jnp.inf)
+
+    def change_of_psi(self, which: Bool[Array, " directions"]) -> Array:
+        """How Ψ of each direction changes with the multipliers."""
+        shares, through, rising = self.shares, self.through.T, self.rising.T
+        moved = shares @ through
+        change = [
+            jnp.maximum(shares, 0.0) @ rising - moved,
+            jnp.maximum(-shares, 0.0) @ rising + moved,
+            rising - through,
+            through,
+        ]
+        return jnp.where(which[:, None], jnp.concatenate(change), 0.0)
 
     def opening(self, signal: Row) -> Row:
         """What opening each site adds to Ψ, with what rests at kinks above it: what has no
@@ -90,39 +107,30 @@ class LettingGo(eqx.Module):
         itself = jnp.eye(len(signal), dtype=signal.dtype)
 
         def added() -> Row:
-            above = jnp.zeros_like(itself)
-            for _ in range(self.t.layers - 1):
-                above = self.rising @ (above + itself)
-                above = jnp.where(follows[:, None], jnp.maximum(above, 0.0), 0.0)
+            above = followed(self.rising)
+            for _ in range(self.t.layers - 2):
+                above = followed(self.rising @ (above + itself))
             return signal + signal @ above
+
+        def followed(above: Square) -> Square:
+            return jnp.where(follows[:, None], jnp.maximum(above, 0.0), 0.0)
 
         return jax.lax.cond(jnp.any(follows), added, lambda: signal)
 
-    def directions(self, signal: Row, mu: Row) -> tuple[Array, Array, Array]:
-        """Ψ of each direction in which sites are let go, ∞ if there is none, and which
-        sites open in it and move: kinks to both sides, then single sites to both sides, of
-        kinks that some below would push apart.
+    def directions(self, added: Row) -> Bool[Array, " directions"]:
+        """In which directions sites may be let go: kinks to both sides, and to both sides
+        single sites, of kinks that some below would push apart.
 
         With c ≥ 0 a site may move to both sides. With c < 0 it does to that to which its
         kink is taken as one that shares it, pushed, is kept where it is.
         """
-        added, unit = self.opening(signal), jnp.eye(len(mu), dtype=mu.dtype)
         push = jnp.sum(jnp.where(self.together[None, :], self.rising, 0.0), axis=1)
         push = jnp.where(self.together, push, 0.0)
-        others = jnp.where(unit > 0, 0.0, jnp.sign(self.shares))
+        itself = jnp.eye(len(added), dtype=bool)
+        others = jnp.where(itself, 0.0, jnp.sign(self.shares))
         taken = push - others.T @ push
         pushed = self._of_kinks(push != 0)
         shared = pushed & (jnp.sum(self.shares != 0, axis=1) > 1)
-        which = jnp.concatenate(
-            [
-                self.leader,
-                self.leader,
-                shared & ((added >= 0) | (taken > 0)),
-                shared & ((added >= 0) | (taken < 0)),
-            ]
-        )
-        moved = jnp.concatenate([self.shares, -self.shares, unit, -unit])
-        moved = jnp.where(which[:, None], moved, 0.0)
-        opened = jnp.maximum(moved, 0.0)
-        psi = jnp.where(which, opened @ added - moved @ mu, jnp.inf)
-        return psi, opened, moved
+        opens, closes = (added >= 0) | (taken > 0), (added >= 0) | (taken < 0)
+        kinks = self.leader
+        return jnp.concatenate([kinks, kinks, shared & opens, shared & closes])

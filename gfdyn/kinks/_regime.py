@@ -123,12 +123,15 @@ def regime(
     """What follows from a state of the sites; `swaying` tells which of those with Ψ < 0
     descent does not let go: the multipliers are those under which least of the Ψ of others
     is negative."""
-    on = t.present & (state == ON)
+    opened = t.present & (state == ON)
+    through, rising, gram = passing = _through(t, opened)
     # What moves only with others at kinks below follows these; it rests, off, if they do.
-    hangs = _vanishing(t, *_through(t, on))
-    on = on & ~hangs
+    hangs = _vanishing(t, through, gram)
+    on = opened & ~hangs
     sliding = t.present & (state == SLIDING) & ~hangs
-    through, gram = _through(t, on)
+    through, rising, gram = jax.lax.cond(
+        jnp.any(on != opened), lambda: _through(t, on), lambda: passing
+    )
     # Without a normal there is no rate, either.
     gram = jnp.where(hangs[:, None] | hangs[None, :], 0.0, gram)
     base = jnp.where(on, t.signal, 0.0)
@@ -156,7 +159,7 @@ def regime(
     along = along & (joined | attracts)
     together = sliding | (along & ~on)
     rests = still & ~together & ~on
-    letting_go = LettingGo(t, through, base, shares, together, hangs, rests)
+    letting_go = LettingGo(t, through, rising, base, shares, together, hangs, rests)
     below = letting_go.below
     weight = jnp.where(below, 1.0, _FIRM).astype(nu.dtype)
     weight = jnp.concatenate([weight, weight, *2 * [jnp.full_like(weight, _FIRM)]])
@@ -204,19 +207,20 @@ def _vanishing(t: TangentNetwork, through: Square, gram: Square) -> Bool[Array, 
     return jnp.diagonal(gram) <= _NO_LENGTH * jnp.finfo(gram.dtype).eps * most
 
 
-def _through(t: TangentNetwork, on: Bool[Array, " sites"]) -> tuple[Square, Square]:
-    """What reaches each site of the rates of all, through those that are on; and the Gram
-    matrix of their normals with these open."""
+def _through(t: TangentNetwork, on: Bool[Array, " sites"]) -> tuple[Square, Square, Square]:
+    """What reaches each site of the rates of all, through those that are on; what each adds
+    to those of others as it passes its own; and the Gram matrix of the normals with these
+    open."""
     passed = jnp.where(on[None, :], t.passed, 0.0)
     unit = jnp.eye(len(on), dtype=passed.dtype)
 
-    def stacked() -> tuple[Square, Square]:
+    def stacked() -> tuple[Square, Square, Square]:
         through = jax.scipy.linalg.solve_triangular(
             unit - passed, unit, lower=True, unit_diagonal=True
         )
-        return through, through @ t.gram @ through.T
+        return through, through @ t.passed, through @ t.gram @ through.T
 
-    return jax.lax.cond(jnp.any(passed != 0), stacked, lambda: (unit, t.gram))
+    return jax.lax.cond(jnp.any(passed != 0), stacked, lambda: (unit, t.passed, t.gram))
 
 
 def _shares(gram: Square, still: Bool[Array, " sites"]) -> Square:
@@ -226,14 +230,13 @@ def _shares(gram: Square, still: Bool[Array, " sites"]) -> Square:
     parallel = jnp.abs(cosine) > 1 - 0.5 * parallel_angle(own.dtype) ** 2
     same = still[:, None] & still[None, :] & parallel
 
-    def joined(same: Bool[Array, "sites sites"]) -> Bool[Array, "sites sites"]:
-        return same.astype(own.dtype) @ same.astype(own.dtype) > 0
-
-    def closed(carry: tuple) -> tuple:
-        return joined(carry[0]), carry[0]
+    def joined(carry: tuple) -> tuple:
+        same, _ = carry
+        return same.astype(own.dtype) @ same.astype(own.dtype) > 0, same
 
     # What shares a kink with the same site shares it, so that all of them decide alike.
+    alone = same & jnp.eye(len(own), dtype=bool)
     same, _ = jax.lax.while_loop(
-        lambda carry: jnp.any(carry[0] != carry[1]), closed, (joined(same), same)
+        lambda carry: jnp.any(carry[0] != carry[1]), joined, (same, alone)
     )
     return jnp.where(same, gram / own[:, None], 0.0)
