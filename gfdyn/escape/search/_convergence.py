@@ -115,7 +115,8 @@ def _follow(
         flow,
         net,
         ts=(horizon / -flow.risk(flow.start(net)))[None],
-        solver=ExactKinks(rtol=rtol),
+        # What it comes to rest in is looked at by itself, whichever way it came.
+        solver=ExactKinks(rtol=rtol, verified=False),
         stop=AtRest(_AT_REST * rtol),
         max_steps=max_steps,
         throw=False,
