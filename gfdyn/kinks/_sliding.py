@@ -153,7 +153,7 @@ def evaluate_along(
         jumps = jnp.where(jnp.isfinite(sizes), jumps * sizes, 0.0)
         terms = jnp.abs(normals) @ jnp.abs(moves) + jnp.abs(gram) @ jumps
         rounding = jnp.sqrt(jnp.finfo(x.dtype).eps) * terms
-        # Dead units have no normal. Below gates that are off there is no signal, but a rate.
+        # Dead units have no normal; below gates that are off sites move, but get no signal.
         given, own = normals @ moves, nonzero(jnp.diagonal(gram))
         size = jnp.max(jnp.maximum(jumps, jnp.abs(given) / own))
         weak = constant(nonzero(weak_normals(gram, rounding, size)))
