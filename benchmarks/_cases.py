@@ -94,14 +94,11 @@ def _decay(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
 
 
 def _escape(widths: Widths, x, y, rng: np.random.Generator) -> Drawn:
-    """From norm 1e-6, by its direction and its norm: with one hidden layer, the clock of
-    the escape is physical time."""
-    if len(widths) != 3:
-        raise ValueError(f"escape/{widths}: give one hidden layer.")
-    net = _mlp(widths, rng)
-    size = 1e-6 / gf.nets.norm(net)
-    small = gf.nets.MLP.from_weights([size * w for w in net.weights])
-    return gf.EscapeFlow(_flow(x, y).problem), small
+    """By its direction and its norm: from norm 1e-6 with one hidden layer; from 1 with
+    more, as descent does not get through the wait of smaller ones."""
+    size = 1e-6 if len(widths) == 3 else 1.0
+    net = gf.nets.scaled_to_norm(_mlp(widths, rng), size)
+    return gf.EscapeFlow(_flow(x, y).problem), net
 
 
 KINDS: dict[str, Callable[..., Drawn]] = {
@@ -115,3 +112,9 @@ KINDS: dict[str, Callable[..., Drawn]] = {
     "decay": _decay,
     "escape": _escape,
 }
+
+
+def keeps_physical_time(case: str) -> bool:
+    """Whether its clock is physical time: that of an escape is with one hidden layer."""
+    kind, _, shape = case.rpartition("/")
+    return kind != "escape" or shape.count("-") == 2
