@@ -296,7 +296,7 @@ class ExactKinks(AbstractSolver):
             size,
             allowance,
             jumps,
-            _LEAVING * self._threshold(net) / horizon,
+            self._least_jump(net, horizon),
             self.steps.rtol * norm(constant(net)),
             before.on_wrong_side,
             before.left_at,
@@ -373,6 +373,10 @@ class ExactKinks(AbstractSolver):
         """How far a gate must move θ to matter."""
         return _RELEVANCE * self.steps.rtol * norm(constant(net)) + self.steps.atol
 
+    def _least_jump(self, net: AbstractNet, horizon: Scalar) -> Scalar:
+        """A jump of the velocity that does not matter."""
+        return _LEAVING * self._threshold(net) / horizon
+
     def _freeze(
         self,
         flow: AbstractFlow,
@@ -383,8 +387,8 @@ class ExactKinks(AbstractSolver):
     ) -> GateState:
         """The gates of a step: those that matter within the horizon frozen, others live.
 
-        In verified regimes those that were frozen stay so while they are at their kinks, as
-        what was verified was the regime with all of these.
+        In verified regimes those that were frozen stay so while they are at their kinks and
+        decided on, as what was verified was the regime with all of these.
         """
         net = flow.point(position)
         threshold = self._threshold(net)
@@ -397,9 +401,10 @@ class ExactKinks(AbstractSolver):
         has_kink = tuple(jnp.asarray(not sigma.is_linear) for sigma in net.activations)
         frozen = per_layer(matters, jumps, gates.sliding, has_kink)
         if self._verifies(flow, gates):
-            z = before.evaluation.z
+            z, least = before.evaluation.z, self._least_jump(net, horizon)
             at_kinks = near_kinks(*constant((flow, position, gates, z)))
-            frozen = either(frozen, both(gates.frozen, at_kinks))
+            decided = per_layer(lambda k, jump: k & (jump > least), at_kinks, jumps)
+            frozen = either(frozen, both(gates.frozen, decided))
         frozen = before.shared.with_sharers(frozen)
         frozen = without(frozen, before.shared.with_sharers(before.kept_live))
         sliding = both(gates.sliding, frozen)

@@ -140,8 +140,7 @@ class TrialStep(eqx.Module):
     places: int = eqx.field(static=True)
 
     def margins(self, z: Sites) -> Sites:
-        """How far each gate that is frozen, and matters, still is from crossing; ∞ at other
-        sites."""
+        """How far each gate that is frozen still is from crossing; ∞ at other sites."""
 
         def margin(
             on: Array,
@@ -165,8 +164,7 @@ class TrialStep(eqx.Module):
             return jnp.where(watched, sign * now - allowed, jnp.inf)
 
         gates = self.gates
-        matters = per_layer(lambda jump: jump > self.least_jump, self.jumps)
-        watched = both(matters, without(gates.frozen, gates.sliding))
+        watched = without(gates.frozen, gates.sliding)
         return per_layer(
             margin,
             gates.on,
