@@ -48,9 +48,6 @@ _RELEVANCE = 0.03
 _LEAVING = 0.1
 # The part of the tolerance that sliding gates may leave as error.
 _SLIDING_FRACTION = 3e-3
-# In networks of more gates than that, so many kinks of several layers come together as a
-# direction comes to rest that to verify all of them takes longer than all steps before.
-_SMALL_AT_REST = 1024
 # What matters is judged over the longest of the last steps, each forgotten by this factor:
 # a step cut short by an event must not set gates free that the next one needs.
 _MEMORY = 0.9
@@ -92,9 +89,9 @@ class ExactKinks(AbstractSolver):
             are verified to be where gradient descent goes on at a kink (see
             `gfdyn.kinks`), rather than to go by the sides of each kink alone, which some
             deep networks deceive. Points at which the flow is not unique are counted in
-            `certificate.choices`. By default all flows are; of an `EscapeFlow` of several
+            `certificate.choices`. By default all flows are but an `EscapeFlow` of several
             layers of kinks, whose directions come to rest where many kinks are all but
-            parallel, those of up to 1024 gates.
+            parallel.
         places: how many sites at kinks are then looked at together; 64 in networks of up to
             1024 gates, 128 in larger ones if None. Where more are at their kinks,
             `gf.solve` goes on with twice as many, which compiles again; under
@@ -345,8 +342,7 @@ class ExactKinks(AbstractSolver):
 
     def _verifies(self, flow: AbstractFlow, gates: GateState) -> bool:
         """Whether it goes on in verified regimes alone."""
-        crowded = flow.comes_to_rest and is_stacked(gates)
-        by_default = not crowded or num_sites(gates) <= _SMALL_AT_REST
+        by_default = not (flow.comes_to_rest and is_stacked(gates))
         wanted = by_default if self.verified is None else self.verified
         return wanted and is_small(gates)
 

@@ -115,8 +115,7 @@ def _follow(
         flow,
         net,
         ts=(horizon / -flow.risk(flow.start(net)))[None],
-        # What it comes to rest in is looked at by itself, whichever way it came.
-        solver=ExactKinks(rtol=rtol, verified=False),
+        solver=ExactKinks(rtol=rtol),
         stop=AtRest(_AT_REST * rtol),
         max_steps=max_steps,
         throw=False,
