@@ -42,8 +42,8 @@ from ._stiffness import not_stiff
 from ._trial_step import Allowance, TrialStep, kinked_path
 
 
-# A gate whose jump over the step is below this part of the tolerance on ‖θ‖ stays live,
-# and a sliding one below this part of that is let go.
+# A gate whose jump over the step is below this part of the tolerance on ‖θ‖ stays live;
+# one that slides, or that was decided on at its kink, goes free below this part of that.
 _RELEVANCE = 0.03
 _LEAVING = 0.1
 # The part of the tolerance that sliding gates may leave as error.
@@ -293,7 +293,7 @@ class ExactKinks(AbstractSolver):
             size,
             allowance,
             jumps,
-            self._least_jump(net, horizon),
+            _LEAVING * self._threshold(net) / horizon,
             self.steps.rtol * norm(constant(net)),
             before.on_wrong_side,
             before.left_at,
@@ -369,10 +369,6 @@ class ExactKinks(AbstractSolver):
         """How far a gate must move θ to matter."""
         return _RELEVANCE * self.steps.rtol * norm(constant(net)) + self.steps.atol
 
-    def _least_jump(self, net: AbstractNet, horizon: Scalar) -> Scalar:
-        """A jump of the velocity that does not matter."""
-        return _LEAVING * self._threshold(net) / horizon
-
     def _freeze(
         self,
         flow: AbstractFlow,
@@ -383,24 +379,23 @@ class ExactKinks(AbstractSolver):
     ) -> GateState:
         """The gates of a step: those that matter within the horizon frozen, others live.
 
-        In verified regimes those that were frozen stay so while they are at their kinks and
-        decided on, as what was verified was the regime with all of these.
+        Those that slide stay so down to a lower limit; in verified regimes also those that
+        were frozen, at their kinks, as what was verified was the regime with all of these.
         """
-        net = flow.point(position)
+        net, gates = flow.point(position), before.gates
         threshold = self._threshold(net)
+        stays = gates.sliding
+        if self._verifies(flow, gates):
+            z = before.evaluation.z
+            at_kinks = near_kinks(*constant((flow, position, gates, z)))
+            stays = either(stays, both(gates.frozen, at_kinks))
 
-        def matters(jump: Array, slides: Array, has_kink: Array) -> Array:
-            limit = jnp.where(slides, _LEAVING * threshold, threshold)
+        def matters(jump: Array, stays: Array, has_kink: Array) -> Array:
+            limit = jnp.where(stays, _LEAVING * threshold, threshold)
             return (horizon * jump > limit) & has_kink
 
-        gates = before.gates
         has_kink = tuple(jnp.asarray(not sigma.is_linear) for sigma in net.activations)
-        frozen = per_layer(matters, jumps, gates.sliding, has_kink)
-        if self._verifies(flow, gates):
-            z, least = before.evaluation.z, self._least_jump(net, horizon)
-            at_kinks = near_kinks(*constant((flow, position, gates, z)))
-            decided = per_layer(lambda k, jump: k & (jump > least), at_kinks, jumps)
-            frozen = either(frozen, both(gates.frozen, decided))
+        frozen = per_layer(matters, jumps, stays, has_kink)
         frozen = before.shared.with_sharers(frozen)
         frozen = without(frozen, before.shared.with_sharers(before.kept_live))
         sliding = both(gates.sliding, frozen)
