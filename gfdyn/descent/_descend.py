@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import ArrayLike, PRNGKeyArray
 
 from .._keys import check_key
@@ -162,7 +163,9 @@ def _run(
             if progress:
                 bar.update(sum(portion))
                 bar.set_postfix_str(f"risk={float(state.ledger.risk):.4g}")
-    return state, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *rows)
+    # A program that joins a hundred arrays takes seconds to compile, for each shape.
+    join = np.concatenate if progress else jnp.concatenate
+    return state, jax.tree.map(lambda *leaves: jnp.asarray(join(leaves)), *rows)
 
 
 def to_trajectory(

@@ -125,7 +125,7 @@ def _played(
     def velocity(open_: Array) -> Row:
         mu = jnp.where(open_, t.signal, 0.0)
         for _ in range(t.layers - 1):
-            mu = jnp.where(open_, t.signal + t.passed.T @ mu, 0.0)
+            mu = jnp.where(open_, t.signal + mu @ t.passed, 0.0)
         return t.rate - t.gram @ mu
 
     def going(carry: tuple) -> Array:

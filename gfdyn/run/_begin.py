@@ -16,9 +16,9 @@ from ._certificate import Ledger, open_ledger
 from ._compiling import tracing
 from ._course import course_from, point_of
 from ._kink_log import open_log
+from ._programs import compiled
 from ._results import RESULTS, choose
 from ._saving import AcceptedSteps, open_saves, write
-from ._small_programs import quick_for_small
 from ._task import Counters, Progress, Task
 
 
@@ -61,7 +61,7 @@ def state_of(progress: Progress) -> SolveState:
     )
 
 
-@quick_for_small(_position_of)
+@compiled(_position_of)
 def begin(task: Task, start: AbstractNet | SolveState, dt0: Scalar | None) -> Progress:
     """The state of the loop before its first step, of size `dt0` unless that is None.
 
@@ -133,8 +133,8 @@ def _opened(task: Task, at: SolveState, solver_state: Any) -> Progress:
         saves = open_saves(position, gates, task.ts.capacity, dtype)
         write_now = jnp.asarray(True)
     else:
-        saves = open_saves(position, gates, len(task.ts), dtype)
-        write_now = task.ts[0] <= task.t0
+        saves = open_saves(position, gates, len(task.ts.times), dtype)
+        write_now = task.ts.times[0] <= task.t0
     no_interval = jnp.asarray(-jnp.inf, dtype)
     written = write(saves, task.t0, position, gates, at.log_time, no_interval)
     saves = jax.tree.map(lambda a, b: jnp.where(write_now, a, b), written, saves)
@@ -175,11 +175,7 @@ def _is_valid(task: Task) -> Bool[Array, ""]:
     valid = jnp.isfinite(t0) & (t1 >= t0) & (tolerance > 0) & jnp.isfinite(tolerance)
     if isinstance(task.ts, AcceptedSteps):
         return valid
-    # Grids made under jit may end a rounding error beyond t1.
-    slack = 8 * jnp.finfo(t0.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-    within = (task.ts[0] >= t0 - slack) & (task.ts[-1] <= t1 + slack)
-    # One save has no differences; all of none are positive. Over no time all are one.
-    return valid & within & (jnp.all(jnp.diff(task.ts) > 0) | (t1 == t0))
+    return valid & task.ts.are_within(t0, t1)
 
 
 def _as_array(leaf: Any) -> Any:

@@ -23,6 +23,7 @@ from ._compiling import tracing
 from ._course import Course, point_of
 from ._kink_log import log_step
 from ._lanes import lanes_in_turn
+from ._programs import compiled
 from ._results import RESULTS, choose
 from ._saving import (
     AcceptedSteps,
@@ -33,7 +34,6 @@ from ._saving import (
     save_step,
     write,
 )
-from ._small_programs import quick_for_small
 from ._stops import check_stops, first_stop
 from ._task import Counters, Progress, Task
 from ._time import MAX_CHANGE, NODES, TimeRate, fit_time_rate
@@ -49,7 +49,7 @@ _MAX_INSTANT = 1000
 _LATE, _STANDSTILL = 100.0, 1e-2
 
 
-@quick_for_small(lambda progress: progress.state.position)
+@compiled(lambda progress: progress.state.position)
 def advance(task: Task, progress: Progress, until: Count) -> Progress:
     """Step on until the end, or until this many steps were attempted in all.
 
@@ -79,7 +79,7 @@ def _advance(task: Task, progress: Progress, until: Count) -> Progress:
         )
 
 
-@eqx.filter_jit
+@compiled(lambda progress: progress.state.position)
 def finish(task: Task, progress: Progress) -> tuple[Saves, Course, Certificate]:
     """The rows with the end among them where accepted steps are saved, the course, and
     the certificate."""

@@ -20,6 +20,8 @@ from ..solvers import GateChanges, Step
 _CROSSING, _SLIDE, _RELEASE, _CHOICE = range(4)
 # The fields of `Kinks` that have a row for each event
 _EVENT_ROWS = ("time", "layer", "unit", "sample", "kind", "side", "other_side")
+# Those of `KinkLog`
+_LOGGED = ("time", "site", "kind", "side", "other_side")
 # Saves at which gates are found at a time, to bound the memory.
 _BATCH = 8
 
@@ -78,6 +80,11 @@ class KinkLog(eqx.Module):
     other_side: Int8[Array, " capacity"]
     count: Int[Array, ""]
     sliding_time: tuple[Float[Array, "samples _"], ...]
+
+    def first(self, capacity: int) -> "KinkLog":
+        """The same with room for no more events than that."""
+        rows = {name: getattr(self, name)[:capacity] for name in _LOGGED}
+        return dataclasses.replace(self, **rows)
 
 
 def open_log(flow: AbstractFlow, position: Any, capacity: int, dtype: Any) -> KinkLog:

@@ -6,10 +6,10 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._numbers import check_count
-from .._types import Scalar
+from .._types import Count, Scalar
 from ..flows import AbstractFlow
 from ..kinks import GateState
 from ..solvers import Step
@@ -33,6 +33,29 @@ class AcceptedSteps(eqx.Module):
         check_count("capacity", self.capacity, 4, remedy)
         if self.capacity % 2:
             raise ValueError(f"capacity={self.capacity} {remedy}")
+
+
+class SaveTimes(eqx.Module):
+    """Save at the first `number` of these times; there is room for more, at ∞."""
+
+    times: Float[Array, " rows"]
+    number: Count
+
+    def with_room(self, rows: int) -> "SaveTimes":
+        """The same, with room for so many."""
+        room = rows - len(self.times)
+        times = jnp.pad(self.times, (0, room), constant_values=jnp.inf)
+        return SaveTimes(times, self.number)
+
+    def are_within(self, t0: Scalar, t1: Scalar) -> Bool[Array, ""]:
+        """Whether they increase, from t0 to t1."""
+        times = self.times
+        # Grids made under jit may end a rounding error beyond t1.
+        slack = 8 * jnp.finfo(times.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
+        within = (times[0] >= t0 - slack) & (times[self.number - 1] <= t1 + slack)
+        # One save has no differences; all of none are positive. Over no time all are one.
+        is_room = jnp.arange(1, len(times), dtype=self.number.dtype) >= self.number
+        return within & (jnp.all((jnp.diff(times) > 0) | is_room) | (t1 == t0))
 
 
 class Saves(eqx.Module):
@@ -97,7 +120,7 @@ def buffers(saves: Saves) -> Any:
 
 def save_between(
     saves: Saves,
-    ts: Float[Array, " times"],
+    ts: SaveTimes,
     flow: AbstractFlow,
     step: Step,
     start: Scalar,
@@ -111,11 +134,11 @@ def save_between(
 
     def due(carry: tuple[Saves, Scalar]) -> Array:
         i = carry[0].count
-        return (i < len(ts)) & (ts[jnp.minimum(i, len(ts) - 1)] <= end)
+        return (i < ts.number) & (ts.times[jnp.minimum(i, ts.number - 1)] <= end)
 
     def body(carry: tuple[Saves, Scalar]) -> tuple[Saves, Scalar]:
         saves, done = carry
-        time = ts[saves.count]
+        time = ts.times[saves.count]
         fraction = jnp.where(time == end, 1.0, (time - start) / size).astype(size.dtype)
         position = flow.retract(step.at(fraction * size).position)
         gates = None
@@ -131,7 +154,7 @@ def save_between(
         due,
         body,
         (saves, nothing),
-        max_steps=len(ts),
+        max_steps=len(ts.times),
         buffers=lambda carry: buffers(carry[0]),
         kind=loop_kind,  # pyright: ignore[reportArgumentType]
     )

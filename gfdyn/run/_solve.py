@@ -26,7 +26,7 @@ from ._compiling import announced, counted
 from ._continuation import going_on
 from ._integrate import advance
 from ._results import RESULTS, choose, is_ok
-from ._saving import AcceptedSteps
+from ._saving import AcceptedSteps, SaveTimes
 from ._summary import doubt_of
 from ._task import Progress, Task
 from ._to_trajectory import to_trajectory
@@ -193,6 +193,8 @@ def make_task(
     chosen = numbers_as_arrays(chosen, dtype)
     start = as_scalar("t0", t0, dtype)
     end, saves = times_of(start, t1, ts, bool(stop), affordable_saves(net))
+    if not isinstance(saves, AcceptedSteps):
+        saves = SaveTimes(saves, jnp.asarray(len(saves), jnp.int32))
     stops = numbers_as_arrays(stop, dtype)
     most = jnp.asarray(max_steps, jnp.int32)
     # The power of two above it, so that few other limits compile again.

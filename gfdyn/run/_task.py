@@ -3,7 +3,7 @@
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from .._types import Count, Scalar
 from ..flows import AbstractFlow, State
@@ -12,7 +12,7 @@ from ..stopping import AbstractStop
 from ._certificate import Ledger
 from ._course import CourseSoFar
 from ._kink_log import KinkLog
-from ._saving import AcceptedSteps, Saves
+from ._saving import AcceptedSteps, Saves, SaveTimes
 
 
 class Counters(eqx.Module):
@@ -61,7 +61,7 @@ class Task(eqx.Module):
     solver: AbstractSolver
     t0: Scalar
     t1: Scalar
-    ts: Float[Array, " times"] | AcceptedSteps
+    ts: SaveTimes | AcceptedSteps
     stop: tuple[AbstractStop, ...]
     # How many events at kinks are kept; 0: neither they nor the gates
     num_kinks: int = eqx.field(static=True)

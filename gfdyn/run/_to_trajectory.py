@@ -61,7 +61,8 @@ def _read_kinks(task: Task, state: Progress, saves: Saves, single: bool) -> Kink
         return None
     duration = state.time - task.t0
     final = state.state.position
-    kinks = read_log(state.log, task.flow, final, saves.position, saves.gates, duration)
+    log = state.log.first(task.num_kinks)
+    kinks = read_log(log, task.flow, final, saves.position, saves.gates, duration)
     return written_events(kinks) if single else kinks
 
 

@@ -6,8 +6,8 @@ import pytest
 from fixtures import sliding
 
 import gfdyn as gf
-from gfdyn.run import _small_programs, make_task
-from gfdyn.run._small_programs import quick_for_small
+from gfdyn.run import _programs, make_task
+from gfdyn.run._programs import compiled
 
 
 @pytest.fixture
@@ -16,37 +16,37 @@ def flags(monkeypatch):
 
     def told(text):
         monkeypatch.setenv("XLA_FLAGS", text)
-        _small_programs._options.cache_clear()
-        return _small_programs._options()
+        _programs._options.cache_clear()
+        return _programs._options()
 
     yield told
-    _small_programs._options.cache_clear()
+    _programs._options.cache_clear()
 
 
 def test_flags_go_before_what_small_programs_do_without(flags):
-    assert flags("") == _small_programs._LESS
+    assert flags("") == _programs._LESS
     assert list(flags("--xla_backend_optimization_level=0")) == [
         "xla_cpu_use_fusion_emitters"
     ]
 
 
 def test_what_xla_does_not_know_is_left_out(flags, monkeypatch):
-    monkeypatch.setattr(_small_programs, "_LESS", {"xla_no_such_option": True})
+    monkeypatch.setattr(_programs, "_LESS", {"xla_no_such_option": True})
     assert flags("") == {}
 
 
 def test_only_small_networks_of_their_own_compile_quickly(monkeypatch):
     """Neither large ones nor what is part of a larger program, which would refuse."""
     asked = []
-    monkeypatch.setattr(_small_programs, "_options", lambda: asked.append(1) or {})
+    monkeypatch.setattr(_programs, "_options", lambda: asked.append(1) or {})
     problem, net = sliding()
     task = make_task(
         gf.GradientFlow(problem), net, 1.0, [1.0], 0, None, (), 0.0, 10, "reverse"
     )
-    count = quick_for_small(lambda net: net)(lambda task, net: jnp.size(net.weights[0]))
+    count = compiled(lambda net: net)(lambda task, net: jnp.size(net.weights[0]))
     assert count(task, net) == net.weights[0].size and asked == [1]
     assert jax.jit(lambda n: count(task, n))(net) == net.weights[0].size
     assert asked == [1]
-    monkeypatch.setattr(_small_programs, "_FEW", 10)
-    count = quick_for_small(lambda net: net)(lambda task, net: jnp.size(net.weights[0]))
+    monkeypatch.setattr(_programs, "_FEW", 10)
+    count = compiled(lambda net: net)(lambda task, net: jnp.size(net.weights[0]))
     assert count(task, net) == net.weights[0].size and asked == [1]
