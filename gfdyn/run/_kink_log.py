@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8
 
 from .._by_layer import in_one_row
-from .._types import Scalar
+from .._types import Count, Scalar
 from ..flows import AbstractFlow
 from ..kinks import NONE, GateState, gate_values, live_gates, shared_kinks
 from ..solvers import GateChanges, Step
@@ -20,8 +20,6 @@ from ..solvers import GateChanges, Step
 _CROSSING, _SLIDE, _RELEASE, _CHOICE = range(4)
 # The fields of `Kinks` that have a row for each event
 _EVENT_ROWS = ("time", "layer", "unit", "sample", "kind", "side", "other_side")
-# Those of `KinkLog`
-_LOGGED = ("time", "site", "kind", "side", "other_side")
 # Saves at which gates are found at a time, to bound the memory.
 _BATCH = 8
 
@@ -80,11 +78,6 @@ class KinkLog(eqx.Module):
     other_side: Int8[Array, " capacity"]
     count: Int[Array, ""]
     sliding_time: tuple[Float[Array, "samples _"], ...]
-
-    def first(self, capacity: int) -> "KinkLog":
-        """The same with room for no more events than that."""
-        rows = {name: getattr(self, name)[:capacity] for name in _LOGGED}
-        return dataclasses.replace(self, **rows)
 
 
 def open_log(flow: AbstractFlow, position: Any, capacity: int, dtype: Any) -> KinkLog:
@@ -149,9 +142,10 @@ def read_log(
     positions: Any,
     gates: GateState,
     duration: Scalar,
+    capacity: Count,
 ) -> Kinks:
-    """The log in terms of layers, units and samples, sorted by time; with the value of
-    each gate at the saves, of which there may be none."""
+    """The log in terms of layers, units and samples, sorted by time, of so many events at
+    most; with the value of each gate at the saves, of which there may be none."""
     lines = shared_kinks(flow.point(final), flow.problem.data.x)
     samples = len(flow.problem.data.x)
 
@@ -161,8 +155,10 @@ def read_log(
 
     with jax.default_matmul_precision("highest"):
         values = jax.lax.map(at, (positions, gates), batch_size=_BATCH)
-    order = jnp.argsort(log.time, stable=True)
-    time, site, kind = log.time[order], log.site[order], log.kind[order]
+    has_room = jnp.arange(len(log.time), dtype=capacity.dtype) < capacity
+    times = jnp.where(has_room, log.time, jnp.nan)
+    order = jnp.argsort(times, stable=True)
+    time, site, kind = times[order], log.site[order], log.kind[order]
     widths = [t.shape[1] for t in log.sliding_time]
     ends = [samples * sum(widths[: i + 1]) for i in range(len(widths))]
     layer = jnp.searchsorted(jnp.asarray(ends, jnp.int32), site, side="right")
@@ -178,17 +174,22 @@ def read_log(
         kind=kind,
         side=log.side[order],
         other_side=log.other_side[order],
-        num_lost=jnp.maximum(log.count - len(time), 0),
+        num_lost=jnp.maximum(log.count - capacity, 0),
         gates=values,
         sliding=gates.sliding,
         sliding_fraction=tuple(t / lasted for t in log.sliding_time),
     )
 
 
-def written_events(kinks: Kinks) -> Kinks:
-    """The rows of events that happened, of concrete kinks: those with a time."""
+def written_rows(kinks: Kinks, saves: int) -> Kinks:
+    """The rows of events that happened, of concrete kinks: those with a time; and the gates
+    at so many saves."""
     count = int(np.sum(~np.isnan(np.asarray(kinks.time))))
-    return map_events(lambda rows: rows[:count], kinks)
+    return dataclasses.replace(
+        map_events(lambda rows: rows[:count], kinks),
+        gates=tuple(gates[:saves] for gates in kinks.gates),
+        sliding=tuple(slides[:saves] for slides in kinks.sliding),
+    )
 
 
 def map_events(function: Callable[..., Array], *kinks: Kinks) -> Kinks:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._tracing import is_single
@@ -10,7 +11,7 @@ from ..stopping import name_of
 from ._begin import state_of
 from ._course import first_points
 from ._integrate import finish
-from ._kink_log import Kinks, read_log, written_events
+from ._kink_log import Kinks, read_log, written_rows
 from ._saving import Saves
 from ._task import Counters, Progress, Task
 from ._trajectory import Measure, Trajectory, hashable, measure
@@ -19,12 +20,13 @@ from ._trajectory import Measure, Trajectory, hashable, measure
 def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) -> Trajectory:
     """The trajectory of a finished solve, with its records."""
     saves, course, certificate = finish(task, state)
-    single = is_single(saves.count)
-    if single:
+    kinks = _read_kinks(task, state, saves)
+    if is_single(saves.count):
         saves = _written(saves)
+        if kinks is not None:
+            kinks = written_rows(kinks, len(saves.time))
         points = state.course.length(state.counters.accepted)
         course = first_points(course, int(points))
-    kinks = _read_kinks(task, state, saves, single)
     records = {
         name: measure(hashable(function), task.flow, saves.position)
         for name, function in record.items()
@@ -55,15 +57,19 @@ def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) ->
     )
 
 
-def _read_kinks(task: Task, state: Progress, saves: Saves, single: bool) -> Kinks | None:
+def _read_kinks(task: Task, state: Progress, saves: Saves) -> Kinks | None:
     """What the solve logged at kinks, if it did."""
     if state.log is None:
         return None
-    duration = state.time - task.t0
-    final = state.state.position
-    log = state.log.first(task.num_kinks)
-    kinks = read_log(log, task.flow, final, saves.position, saves.gates, duration)
-    return written_events(kinks) if single else kinks
+    return read_log(
+        state.log,
+        task.flow,
+        state.state.position,
+        saves.position,
+        saves.gates,
+        duration=state.time - task.t0,
+        capacity=jnp.asarray(task.num_kinks, jnp.int32),
+    )
 
 
 def _written(saves: Saves) -> Saves:

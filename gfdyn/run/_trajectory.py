@@ -20,7 +20,7 @@ from ._compiling import tracing
 from ._course import Course, without_rest
 from ._descent_state import DescentState
 from ._files import write_file
-from ._kink_log import Kinks, written_events
+from ._kink_log import Kinks, written_rows
 from ._labelling import to_xarray
 from ._lanes import lane
 from ._results import RESULTS, is_ok, raise_if
@@ -232,13 +232,7 @@ def reached(traj: Trajectory) -> Trajectory:
     """A concrete trajectory without the rows that were not reached, which are NaN."""
     saves = int(np.sum(~np.isnan(np.asarray(traj.ts))))
     intervals = max(saves - 1, 0)
-    kinks = traj.kinks
-    if kinks is not None:
-        kinks = dataclasses.replace(
-            written_events(kinks),
-            gates=tuple(gates[:saves] for gates in kinks.gates),
-            sliding=tuple(slides[:saves] for slides in kinks.sliding),
-        )
+    kinks = None if traj.kinks is None else written_rows(traj.kinks, saves)
     return dataclasses.replace(
         traj,
         ts=traj.ts[:saves],

@@ -57,11 +57,14 @@ def test_escape_on_digits_in_float32(run):
     assert "float32" in printed
 
 
-@pytest.mark.parametrize("clock", ["physical", "loss", "arc"])
-def test_flow(run, clock):
+@pytest.mark.parametrize(
+    "clock, solver",
+    [("physical", "exact_kinks"), ("loss", "adaptive"), ("arc", "adaptive")],
+)
+def test_flow(run, clock, solver):
     """Each clock ends at the same risk, within a step of it."""
     traj, _, printed = run(
-        *("flow", *SMALL, "--clock", clock, "--init-scale", "3"),
+        *("flow", *SMALL, "--clock", clock, "--solver", solver, "--init-scale", "3"),
         *("--risk-below", "0.03", "--weight-decay", "0.0001", "--max-saves", "32"),
     )
     assert isinstance(traj.flow, gf.GradientFlow)
