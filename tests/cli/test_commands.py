@@ -59,7 +59,7 @@ def test_escape_on_digits_in_float32(run):
 
 @pytest.mark.parametrize(
     "clock, solver",
-    [("physical", "exact_kinks"), ("loss", "adaptive"), ("arc", "adaptive")],
+    [("physical", "exact"), ("loss", "adaptive"), ("arc", "adaptive")],
 )
 def test_flow(run, clock, solver):
     """Each clock ends at the same risk, within a step of it."""
