@@ -163,9 +163,11 @@ def _run(
             if progress:
                 bar.update(sum(portion))
                 bar.set_postfix_str(f"risk={float(state.ledger.risk):.4g}")
+    if not progress:
+        return state, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *rows)
     # A program that joins a hundred arrays takes seconds to compile, for each shape.
-    join = np.concatenate if progress else jnp.concatenate
-    return state, jax.tree.map(lambda *leaves: jnp.asarray(join(leaves)), *rows)
+    on_host = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
+    return state, jax.device_put(on_host)
 
 
 def to_trajectory(

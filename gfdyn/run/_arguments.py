@@ -59,7 +59,7 @@ def times_of(
     saves = _save_times(ts, dtype)
     if is_concrete(saves, end, t0):
         times = np.asarray(saves)
-        if times[0] < t0 or times[-1] > end:
+        if times[0] < float(t0) or times[-1] > float(end):
             raise ValueError(
                 f"ts runs from {times[0]:g} to {times[-1]:g}, outside the solve from "
                 f"t0={float(t0):g} to t1={float(end):g}."

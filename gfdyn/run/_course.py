@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._types import Count, Scalar
+from ._rows import first_rows
 
 
 # Points that are kept; even, as every second one is dropped when there are more
@@ -81,7 +82,7 @@ def without_rest(course: Course) -> Course:
 
 def first_points(course: Course, count: int) -> Course:
     """The first so many points."""
-    return jax.tree.map(lambda column: column[:count], course)
+    return first_rows(course, count)
 
 
 def joined(first: Course | None, then: Course | None) -> Course | None:

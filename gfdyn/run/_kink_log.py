@@ -15,6 +15,7 @@ from .._types import Count, Scalar
 from ..flows import AbstractFlow
 from ..kinks import NONE, GateState, gate_values, live_gates, shared_kinks
 from ..solvers import GateChanges, Step
+from ._rows import first_rows
 
 
 _CROSSING, _SLIDE, _RELEASE, _CHOICE = range(4)
@@ -186,9 +187,9 @@ def written_rows(kinks: Kinks, saves: int) -> Kinks:
     at so many saves."""
     count = int(np.sum(~np.isnan(np.asarray(kinks.time))))
     return dataclasses.replace(
-        map_events(lambda rows: rows[:count], kinks),
-        gates=tuple(gates[:saves] for gates in kinks.gates),
-        sliding=tuple(slides[:saves] for slides in kinks.sliding),
+        map_events(lambda rows: first_rows(rows, count), kinks),
+        gates=first_rows(kinks.gates, saves),
+        sliding=first_rows(kinks.sliding, saves),
     )
 
 

@@ -6,6 +6,7 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._numbers import check_count
@@ -42,10 +43,10 @@ class SaveTimes(eqx.Module):
     number: Count
 
     def with_room(self, rows: int) -> "SaveTimes":
-        """The same, with room for so many."""
-        room = rows - len(self.times)
-        times = jnp.pad(self.times, (0, room), constant_values=jnp.inf)
-        return SaveTimes(times, self.number)
+        """The same concrete ones, with room for so many."""
+        times = np.full(rows, np.inf, self.times.dtype)
+        times[: len(self.times)] = self.times
+        return SaveTimes(jax.device_put(times), self.number)
 
     def are_within(self, t0: Scalar, t1: Scalar) -> Bool[Array, ""]:
         """Whether they increase, from t0 to t1."""

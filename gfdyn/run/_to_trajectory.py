@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-import jax
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -12,6 +12,7 @@ from ._begin import state_of
 from ._course import first_points
 from ._integrate import finish
 from ._kink_log import Kinks, read_log, written_rows
+from ._rows import first_rows
 from ._saving import Saves
 from ._task import Counters, Progress, Task
 from ._trajectory import Measure, Trajectory, hashable, measure
@@ -21,10 +22,13 @@ def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) ->
     """The trajectory of a finished solve, with its records."""
     saves, course, certificate = finish(task, state)
     kinks = _read_kinks(task, state, saves)
+    intervals = saves.log_interval[1:]
     if is_single(saves.count):
-        saves = _written(saves)
+        count = int(saves.count)
+        saves = _first(saves, count)
+        intervals = first_rows(intervals, max(count - 1, 0))
         if kinks is not None:
-            kinks = written_rows(kinks, len(saves.time))
+            kinks = written_rows(kinks, count)
         points = state.course.length(state.counters.accepted)
         course = first_points(course, int(points))
     records = {
@@ -36,7 +40,7 @@ def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) ->
         ts=saves.time,
         positions=saves.position,
         log_time=saves.log_time,
-        log_interval=saves.log_interval[1:],
+        log_interval=intervals,
         records=records,
         initial_risk=state.ledger.initial_risk,
         final_risk=state.ledger.risk,
@@ -72,10 +76,10 @@ def _read_kinks(task: Task, state: Progress, saves: Saves) -> Kinks | None:
     )
 
 
-def _written(saves: Saves) -> Saves:
-    """The rows that were written."""
-    count = int(saves.count)
-    return jax.tree.map(lambda rows: rows[:count] if rows.ndim else rows, saves)
+def _first(saves: Saves, count: int) -> Saves:
+    """The first so many rows."""
+    where = lambda s: (s.time, s.position, s.log_time)  # noqa: E731
+    return eqx.tree_at(where, saves, first_rows(where(saves), count))
 
 
 def _stats(counters: Counters) -> dict[str, Array]:

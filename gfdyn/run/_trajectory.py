@@ -24,6 +24,7 @@ from ._kink_log import Kinks, written_rows
 from ._labelling import to_xarray
 from ._lanes import lane
 from ._results import RESULTS, is_ok, raise_if
+from ._rows import first_rows
 from ._summary import summary
 
 
@@ -235,11 +236,11 @@ def reached(traj: Trajectory) -> Trajectory:
     kinks = None if traj.kinks is None else written_rows(traj.kinks, saves)
     return dataclasses.replace(
         traj,
-        ts=traj.ts[:saves],
-        positions=jax.tree.map(lambda rows: rows[:saves], traj.positions),
-        log_time=traj.log_time[:saves],
-        log_interval=traj.log_interval[:intervals],
-        records=jax.tree.map(lambda rows: rows[:saves], traj.records),
+        ts=first_rows(traj.ts, saves),
+        positions=first_rows(traj.positions, saves),
+        log_time=first_rows(traj.log_time, saves),
+        log_interval=first_rows(traj.log_interval, intervals),
+        records=first_rows(traj.records, saves),
         kinks=kinks,
         course=None if traj.course is None else without_rest(traj.course),
     )
