@@ -20,7 +20,13 @@ joined: Any = gf.concatenate
 
 @pytest.mark.parametrize(
     "coordinates",
-    [gf.GradientFlow, lambda problem: gf.GradientFlow(problem, clock="arc"), gf.EscapeFlow],
+    [
+        gf.GradientFlow,
+        pytest.param(
+            lambda problem: gf.GradientFlow(problem, clock="arc"), marks=pytest.mark.slow
+        ),
+        gf.EscapeFlow,
+    ],
 )
 def test_it_holds_what_is_measured_at_every_step(coordinates):
     problem, net = sliding()

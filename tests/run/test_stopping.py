@@ -136,7 +136,8 @@ class TestLocated:
 
         def end(scale, t1, stops):
             start = jax.tree.map(lambda w: scale * w, net)
-            traj = gf.solve(flow, start, ts=jnp.stack([t1]), stop=stops, max_steps=64)
+            ts, solver = jnp.stack([t1]), gf.solvers.Adaptive(rtol=1e-6)
+            traj = gf.solve(flow, start, ts=ts, stop=stops, solver=solver, max_steps=64)
             return jnp.sum(traj.final.weights[0])
 
         stopped = jax.grad(end)(1.0, jnp.asarray(10.0), stop)

@@ -26,7 +26,7 @@ import gfdyn as gf
 SAVES = np.linspace(0, 1, 101)
 # Files of flows like those of others
 SLOW = pytest.mark.slow
-ALIKE = ("flow_2out", "sphere_2layer", "sphere_circle")
+ALIKE = ("flow_2out", "sphere_2layer", "sphere_circle", "sphere_3layer")
 ORACLES = [pytest.param(f, marks=SLOW if f.stem in ALIKE else ()) for f in GOLDEN]
 
 
