@@ -77,12 +77,7 @@ def point_of(
 
 def without_rest(course: Course) -> Course:
     """A concrete course without the rows beyond its end."""
-    return first_points(course, int(np.sum(~np.isnan(np.asarray(course.ts)))))
-
-
-def first_points(course: Course, count: int) -> Course:
-    """The first so many points."""
-    return first_rows(course, count)
+    return first_rows(course, int(np.sum(~np.isnan(np.asarray(course.ts)))))
 
 
 def joined(first: Course | None, then: Course | None) -> Course | None:

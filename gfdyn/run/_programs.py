@@ -19,8 +19,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # So many multiplications for a forward pass are few: fewer optimisations do not show then.
 _FEW = 50_000
 _LESS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
-
-
 # Programs of small networks have room for so many saves and events at kinks at least; those
 # of others for at most so small a part more than are asked for.
 _ROOM, _MORE = 256, 1 / 8

@@ -9,7 +9,6 @@ from jaxtyping import Array
 from .._tracing import is_single
 from ..stopping import name_of
 from ._begin import state_of
-from ._course import first_points
 from ._integrate import finish
 from ._kink_log import Kinks, read_log, written_rows
 from ._rows import first_rows
@@ -30,7 +29,7 @@ def to_trajectory(task: Task, state: Progress, record: Mapping[str, Measure]) ->
         if kinks is not None:
             kinks = written_rows(kinks, count)
         points = state.course.length(state.counters.accepted)
-        course = first_points(course, int(points))
+        course = first_rows(course, int(points))
     records = {
         name: measure(hashable(function), task.flow, saves.position)
         for name, function in record.items()
