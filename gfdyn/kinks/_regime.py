@@ -26,7 +26,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Int8
+from jaxtyping import Array, Bool, Int8
 
 from .._numerics import nonzero
 from ._in_range import InRange, in_range
@@ -86,9 +86,13 @@ class KinkRegime(eqx.Module):
         """How far each sliding site is from being let go; those that sway are not."""
         return jnp.where(self.sways, jnp.inf, self.least + self.psi_rounding)
 
-    def repels(self, site: Int[Array, ""]) -> Bool[Array, ""]:
-        """Whether a kink is left to both sides."""
-        return (self.opens[site] < 0) & (self.closes[site] < 0)
+    @property
+    def repels(self) -> Bool[Array, " sites"]:
+        """The sites whose kinks are left to both sides, Ψ < 0 not by rounding of what it is
+        on the other side alone."""
+        less = jnp.minimum(self.opens, self.closes)
+        more = jnp.maximum(self.opens, self.closes)
+        return more < jnp.sqrt(jnp.finfo(less.dtype).eps) * less
 
     @property
     def let_go(self) -> Int8[Array, " sites"]:
@@ -99,8 +103,7 @@ class KinkRegime(eqx.Module):
         kept = jnp.isinf(room) | jnp.all(room >= 0)
         opens = jnp.where(kept, 0.0, jnp.minimum(self.opens, 0.0))
         closes = jnp.where(kept, 0.0, jnp.minimum(self.closes, 0.0))
-        repels = (opens < 0) & (closes < 0)
-        up = jnp.where(repels, opens > closes, opens < closes)
+        up = jnp.where(self.repels, opens > closes, opens < closes)
         away = jnp.where(up, -opens, closes)
         away = jnp.where(self.below, away, _FIRM**2 * away)
         apart = jnp.minimum(self.parts_closed, 0.0) - jnp.minimum(self.parts_open, 0.0)
@@ -139,11 +142,9 @@ def regime(
     held = holding(gram, sliding)
     nu = held.multipliers(given)
     rate = given - gram @ nu
-    # Rounding arrives with what open sites pass; multipliers have that of the rates that
-    # they hold.
-    rounding = jnp.abs(through) @ t.rounding
-    psi_rounding = rounding / nonzero(jnp.diagonal(gram))
-    still = t.present & (sliding | (jnp.abs(rate) <= rounding))
+    # Multipliers have the rounding of the rates that they hold.
+    psi_rounding = t.rounding / nonzero(jnp.diagonal(gram))
+    still = t.present & (sliding | (jnp.abs(rate) <= t.rounding))
     # What moves only as sliding ones do slides with them, unless its kink repels. What else
     # is at rest, off, is moved by others alone: descent is left of it.
     resting = still & ~sliding & ~hangs
@@ -169,7 +170,8 @@ def regime(
         return KinkRegime(
             state=jnp.where(together, SLIDING, jnp.where(on, ON, OFF)),
             stays=along & on,
-            rate=given - gram @ found.nu,
+            # As under the smallest multipliers: what brings them into range moves nothing.
+            rate=rate,
             nu=found.nu,
             signal=found.signal,
             opens=opens,
@@ -181,7 +183,7 @@ def regime(
             stacked=letting_go.stacked,
             sways=sways,
             held=held,
-            rate_rounding=rounding,
+            rate_rounding=t.rounding,
             psi_rounding=psi_rounding,
         )
 

@@ -37,9 +37,10 @@ class TangentNetwork(eqx.Module):
         gain: how fast θ moves for a unit of gradient.
         layers: the number of hidden layers.
         has_normal: the sites that the parameters alone move, all gates at kinks closed.
-        scale: how fast each site would move if nothing cancelled in its rate.
+        scale: how fast each site would move if nothing cancelled in its rate, and all sites
+            below were open.
         rounding: rates that are rounding: of what they are sums of, or of what cancels in
-            that, or as sites are only near their kinks.
+            that, or as sites are only near their kinks; or that of sites below.
     """
 
     gram: Float[Array, "slots slots"]
@@ -76,8 +77,17 @@ class TangentNetwork(eqx.Module):
         self.terms, self.pulls, self.astray = terms, pulls, astray
         eps = jnp.finfo(terms.dtype).eps
         self.has_normal = jnp.diagonal(gram) > 0
-        self.scale = terms + jnp.abs(gram) @ jnp.abs(signal)
-        self.rounding = jnp.sqrt(eps) * self.scale + _CANCELLED * eps * pulls + astray
+        alone = terms + jnp.abs(gram) @ jnp.abs(signal)
+        self.scale = self._with_passed(alone)
+        rounding = jnp.sqrt(eps) * alone + _CANCELLED * eps * pulls + astray
+        self.rounding = self._with_passed(rounding)
+
+    def _with_passed(self, alone: Row) -> Row:
+        """What sites have alone, and what others below them may pass of theirs."""
+        most = alone
+        for _ in range(self.layers - 1):
+            most = alone + jnp.abs(self.passed) @ most
+        return most
 
     def first(self, places: int) -> "TangentNetwork":
         """The same of the first places alone."""

@@ -249,7 +249,7 @@ def _leaving(
     # Where it swayed, Ψ is not 0 as it leaves.
     swayed = room[first] < -there.psi_rounding[first]
     opposite = jnp.where(after == ON, OFF, ON)
-    other = jnp.where(there.repels(first), opposite, jnp.where(swayed, SLIDING, NONE))
+    other = jnp.where(there.repels[first], opposite, jnp.where(swayed, SLIDING, NONE))
     at_kink = there.shares[:, first] != 0
     no_psi = per_layer(lambda n: jnp.full(n.shape, jnp.inf, room.dtype), none)
     return Leaving(

@@ -76,8 +76,15 @@ def test_a_signal_that_changes_sign():
     """ν/c = ½ in range, but c < 0: the kink repels on both sides, and the gate closes."""
     t = tangent([-0.5], [-1.0])
     there = followed(t, states(SLIDING))
-    assert there.repels(jnp.asarray(0))
+    assert there.repels[0]
     assert decision(t, SLIDING) == (OFF,)
+
+
+@pytest.mark.parametrize("part, after", [(0.4, OFF), (0.9, ON), (1 - 1e-12, OFF)])
+def test_where_a_gate_goes_whose_kink_repels(part, after):
+    """To the side on which it stood for longer, but for one on which Φ stays what it is."""
+    there = followed(tangent([-part], [-1.0]), states(SLIDING))
+    assert there.let_go[0] == after
 
 
 def stacked(rate):
@@ -189,35 +196,59 @@ def test_rates_that_differ_by_rounding_are_held_by_multipliers_in_range():
     assert np.all(there.least[:3] >= -there.psi_rounding[:3])
 
 
-def test_multipliers_in_range_are_found_among_all_that_hold_a_unit():
-    """The two weights of a unit vanish on 40 samples: 38 changes of their multipliers move
-    nothing. With gates near 0 and 1 the smallest multipliers are far out of range."""
+def unit_on_forty_samples():
+    """The two weights of a unit vanish on 40 samples, with gates near 0 and 1: the samples,
+    the gates, and the smallest multipliers that hold it."""
     generator = np.random.default_rng(0)
     angle = generator.uniform(0, 2 * np.pi, 40)
     x = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     gates = np.where(x[:, 0] > 0, 0.98, 0.02)
+    return x, gates, x @ np.linalg.solve(x.T @ x, x.T @ gates)
+
+
+def test_multipliers_in_range_are_found_among_all_that_hold_a_unit():
+    """38 changes of their multipliers move nothing, and the smallest ones are far out of
+    range."""
+    x, gates, smallest = unit_on_forty_samples()
+    assert np.sum((smallest < 0) | (smallest > 1)) > 5
     gram = x @ x.T
     t = tangent(gram @ gates, np.ones(40), gram, places=40)
-    smallest = x @ np.linalg.solve(x.T @ x, x.T @ gates)
-    assert np.sum((smallest < 0) | (smallest > 1)) > 5
     there = followed(t, jnp.full(40, SLIDING))
     np.testing.assert_allclose(there.rate, 0.0, atol=1e-7)
     assert np.all(there.least > -t.rounding)
     assert np.all((there.nu > -1e-6) & (there.nu < 1 + 1e-6))
 
 
-def test_rounding_arrives_with_what_open_sites_pass():
-    """A site that moves at three times the rate of an open one below it, which is rounding:
-    it is at rest, too, as others are that slide."""
+def test_others_move_as_under_the_smallest_multipliers():
+    """A slow site, off, along whose normal the others have parts that are rounding to them
+    and not to it: multipliers in range would move it otherwise than the smallest do."""
+    x, gates, smallest = unit_on_forty_samples()
+    parts = 1e-9 * np.random.default_rng(1).normal(size=40)
+    gram, slow = np.eye(41), 1e-3
+    gram[:40, :40] = x @ x.T
+    gram[40, :40] = gram[:40, 40] = parts
+    signal = np.r_[np.ones(40), slow]
+    terms = np.r_[np.ones(40), slow]
+    rate = np.r_[x @ x.T @ gates, 0.0]
+    t = tangent(rate, signal, gram, places=41, terms=terms)
+    there = followed(t, jnp.asarray([SLIDING] * 40 + [OFF], jnp.int8))
+    moved = parts @ (there.nu[:40] - smallest)
+    assert abs(moved) > 10 * t.rounding[40]
+    np.testing.assert_allclose(there.rate[40], -parts @ smallest, rtol=1e-3)
+
+
+def test_rounding_arrives_with_what_sites_below_may_pass():
+    """A site that moves at 2.7 times the rounding of one below that passes it three times
+    its rate: it is at rest, whether that is open or not, as others are that slide."""
     passed = np.zeros((3, 3))
     passed[1, 0] = 3.0
     t = tangent([0.0, 0.0, 1.0], [0.0, 0.0, 2.0], np.diag([1.0, 0.0, 1.0]), passed)
+    np.testing.assert_allclose(t.rounding[1], 4 * t.rounding[0])
     t = eqx.tree_at(lambda t: t.rate, t, t.rate.at[0].set(0.9 * t.rounding[0]))
     there = followed(t, states(ON, OFF, SLIDING))
-    assert there.rate[1] == 3 * t.rate[0] > t.rounding[1]
-    np.testing.assert_allclose(there.rate_rounding[1], t.rounding[1] + 3 * t.rounding[0])
+    assert there.rate[1] == 3 * t.rate[0] > 2 * t.rounding[0]
     # The multiplier that would hold it is off by as much, relative to its own normal.
-    np.testing.assert_allclose(there.psi_rounding[1], there.rate_rounding[1] / 9)
+    np.testing.assert_allclose(there.psi_rounding[1], t.rounding[1] / 9)
     assert decision(t, ON, OFF, SLIDING) == (ON, OFF, SLIDING)
 
 
