@@ -113,7 +113,7 @@ def decide(
             begins = jnp.where(turn == _PLAYS, first.state, sliding)
 
             def sways(there: KinkRegime) -> Bool[Array, " sites"]:
-                right = ~jnp.any(_wrong(there, just_played))
+                right = ~jnp.any(_wrong(t, there, just_played))
                 asked = jnp.where(proposes, ~deciding, right)
 
                 def stands() -> Row:
@@ -127,7 +127,7 @@ def decide(
                 lambda new, old: jnp.where(proposes, new, old), now, (before, first)
             )
             singly = number % period >= _TOGETHER
-            better = _next(there, singly, just_played)
+            better = _next(t, there, singly, just_played)
             after = jnp.where(proposes, proposal.state, better)
             right = ~proposes & jnp.all(after == there.state)
             begun = jax.lax.cond(
@@ -153,16 +153,21 @@ def decide(
     return Decision(state, verified, others, part_of_step(t, offset), first.seen)
 
 
-def _wrong(there: KinkRegime, just_played: Bool[Array, ""]) -> Bool[Array, " sites"]:
+def _wrong(
+    t: TangentNetwork, there: KinkRegime, just_played: Bool[Array, ""]
+) -> Bool[Array, " sites"]:
     """The sites whose rate leads to their other side, and the open ones that stay, unless
     it was just played that descent leaves them there."""
-    on, off, rounding = there.state == ON, there.state == OFF, there.rate_rounding
+    on, off, rounding = there.state == ON, there.state == OFF, t.rounding
     leads = jnp.where(on, there.rate < -rounding, off & (there.rate > rounding))
     return leads | (there.stays & ~just_played)
 
 
 def _next(
-    there: KinkRegime, singly: Bool[Array, ""], just_played: Bool[Array, ""]
+    t: TangentNetwork,
+    there: KinkRegime,
+    singly: Bool[Array, ""],
+    just_played: Bool[Array, ""],
 ) -> Int8[Array, " sites"]:
     """The state with what is wrong with it changed, the worst of it alone if `singly`.
 
@@ -171,7 +176,7 @@ def _next(
     stays. Once no rate is wrong, sliding ones with Ψ < 0 are let go.
     """
     on, rate = there.state == ON, there.rate
-    stays, wrong = there.stays & ~just_played, _wrong(there, just_played)
+    stays, wrong = there.stays & ~just_played, _wrong(t, there, just_played)
     free = jax.lax.cond(
         jnp.any(wrong), lambda: there.held.free(wrong), lambda: jnp.zeros_like(rate)
     )

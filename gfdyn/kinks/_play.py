@@ -43,7 +43,7 @@ def offset_of(t: TangentNetwork, there: KinkRegime, left_at: Row) -> Row:
     """
     side, speed = jnp.where(there.state == ON, 1.0, -1.0), jnp.abs(there.rate)
     slides = there.state == SLIDING
-    rests = t.present & (slides | (speed <= there.rate_rounding))
+    rests = t.present & (slides | (speed <= t.rounding))
     left = t.scale * jnp.where(side * left_at > 0, jnp.abs(left_at), 0.0)
     gone = jnp.where(side * there.rate > 0, left, 0.0)
     moved = jnp.where(rests, 0.0, side * jnp.maximum(gone, _APPROACH * speed))

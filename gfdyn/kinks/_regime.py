@@ -71,8 +71,7 @@ class KinkRegime(eqx.Module):
     sways: Bool[Array, " sites"]
     # The sliding ones, among normals with gates below as they are
     held: Held
-    # Rates, and Ψ, that are rounding at each site
-    rate_rounding: Row
+    # Ψ that is rounding at each site
     psi_rounding: Row
 
     @property
@@ -183,7 +182,6 @@ def regime(
             stacked=letting_go.stacked,
             sways=sways,
             held=held,
-            rate_rounding=t.rounding,
             psi_rounding=psi_rounding,
         )
 

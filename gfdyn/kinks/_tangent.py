@@ -78,16 +78,9 @@ class TangentNetwork(eqx.Module):
         eps = jnp.finfo(terms.dtype).eps
         self.has_normal = jnp.diagonal(gram) > 0
         alone = terms + jnp.abs(gram) @ jnp.abs(signal)
-        self.scale = self._with_passed(alone)
+        self.scale = _with_passed(alone, jnp.abs(passed), layers)
         rounding = jnp.sqrt(eps) * alone + _CANCELLED * eps * pulls + astray
-        self.rounding = self._with_passed(rounding)
-
-    def _with_passed(self, alone: Row) -> Row:
-        """What sites have alone, and what others below them may pass of theirs."""
-        most = alone
-        for _ in range(self.layers - 1):
-            most = alone + jnp.abs(self.passed) @ most
-        return most
+        self.rounding = _with_passed(rounding, jnp.abs(passed), layers)
 
     def first(self, places: int) -> "TangentNetwork":
         """The same of the first places alone."""
@@ -102,6 +95,14 @@ class TangentNetwork(eqx.Module):
         """By how much the length² of each normal may change and multipliers of a size, or
         in range, move nothing beyond rounding by that (`weak_normals`)."""
         return weak_normals(gram, self.rounding, jnp.maximum(self.largest_signal, size))
+
+
+def _with_passed(alone: Row, passed: Square, layers: int) -> Row:
+    """What sites have alone, and what others pass them of theirs, layer by layer."""
+    total = alone
+    for _ in range(layers - 1):
+        total = alone + passed @ total
+    return total
 
 
 # Traced once for all that call it
@@ -140,18 +141,14 @@ def tangent_network(
     )
     passed = found.passed * factor[None, :]
     squares = found.lengths**2
-    reached = squares
-    for _ in range(len(gates.on) - 1):
-        reached = squares + passed**2 @ reached
-    length = jnp.sqrt(reached)
+    layers = len(gates.on)
+    length = jnp.sqrt(_with_passed(squares, passed**2, layers))
     gain = flow.gain(gradient)
     exists = slots.present & (length > found.rounding)
     size = jnp.where(exists, length, 1.0)
     passed = jnp.where(exists[:, None], passed * size[None, :] / size[:, None], 0.0)
     jump = jnp.where(exists, slots.read(through_gates(net, signal)) * size, 0.0)
-    most = jnp.abs(jump)
-    for _ in range(len(gates.on) - 1):
-        most = jnp.abs(jump) + jnp.abs(passed).T @ most
+    most = _with_passed(jnp.abs(jump), jnp.abs(passed).T, layers)
     present = exists & (certain | (gain * most > least))
     has_normal = present & (squares > 0)
     normals = jnp.where(has_normal[:, None], found.normals / size[:, None], 0.0)
@@ -168,5 +165,5 @@ def tangent_network(
         pulls=gain * jnp.abs(normals) @ jnp.abs(pull),
         astray=2 * turning * jnp.where(present, jnp.abs(slots.read(at.z)) / size, 0.0),
         gain=gain,
-        layers=len(gates.on),
+        layers=layers,
     )

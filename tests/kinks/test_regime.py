@@ -224,13 +224,11 @@ def test_others_move_as_under_the_smallest_multipliers():
     and not to it: multipliers in range would move it otherwise than the smallest do."""
     x, gates, smallest = unit_on_forty_samples()
     parts = 1e-9 * np.random.default_rng(1).normal(size=40)
-    gram, slow = np.eye(41), 1e-3
+    gram = np.eye(41)
     gram[:40, :40] = x @ x.T
     gram[40, :40] = gram[:40, 40] = parts
-    signal = np.r_[np.ones(40), slow]
-    terms = np.r_[np.ones(40), slow]
-    rate = np.r_[x @ x.T @ gates, 0.0]
-    t = tangent(rate, signal, gram, places=41, terms=terms)
+    sizes, rate = np.r_[np.ones(40), 1e-3], np.r_[x @ x.T @ gates, 0.0]
+    t = tangent(rate, sizes, gram, places=41, terms=sizes)
     there = followed(t, jnp.asarray([SLIDING] * 40 + [OFF], jnp.int8))
     moved = parts @ (there.nu[:40] - smallest)
     assert abs(moved) > 10 * t.rounding[40]
